@@ -1,0 +1,3 @@
+//! What a model is: its sizes, and which operations make a token.
+
+pub mod config;

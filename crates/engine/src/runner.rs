@@ -1,0 +1,30 @@
+//! The seam between deciding (scheduler, sequences, sampling) and computing (a model on a device).
+
+use crate::batch::Batch;
+
+/// A loaded model with its KV pool: runs one batch at a time and allocates nothing while doing so.
+pub trait Runner: Send {
+    /// Facts that the scheduler needs.
+    fn facts(&self) -> RunnerFacts;
+
+    /// Computes the batch: writes KV for every row, and logits for `batch.logit_rows`.
+    fn forward(&mut self, batch: &Batch) -> Result<(), RunnerError>;
+
+    /// Logits of the `index`-th entry of the last batch's `logit_rows`, (vocab). The sampler works in place.
+    fn logits(&mut self, index: usize) -> &mut [f32];
+
+    /// Copies one KV block over another, in every layer: copy-on-write.
+    fn copy_block(&mut self, from: u32, to: u32);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunnerFacts {
+    pub vocab: usize,
+    pub context: usize,   // tokens in one sequence, at most
+    pub kv_blocks: usize, // blocks in the pool
+}
+
+/// The device failed: the worker that holds it must be replaced.
+#[derive(Debug, thiserror::Error)]
+#[error("the device failed: {0}")]
+pub struct RunnerError(pub String);
