@@ -1,0 +1,89 @@
+//! Between the q, k, v product and attention: norms of heads, rotary turn, and the way into the cache.
+
+use super::input::normalise_in_place;
+use super::memory::Shared;
+use super::simd::{Kernel, LANES, Simd};
+use crate::limits::KV_BLOCK_TOKENS;
+use crate::model::config::RopePairs;
+
+/// Values of one head, at most.
+pub const HEAD_DIM_MAX: usize = 256;
+
+/// Angles of the rows of a batch.
+#[derive(Default)]
+pub struct Angles {
+    pub cos: Vec<f32>, // (rows, head_dim / 2)
+    pub sin: Vec<f32>, // (rows, head_dim / 2)
+    pub pairs: Option<RopePairs>,
+}
+
+/// One row's heads of one KV head: its query heads, its key and its value.
+pub struct PlaceHeads<'a> {
+    pub q: &'a mut [f32], // (query heads of the KV head, head_dim)
+    pub k: &'a mut [f32], // (head_dim)
+    pub v: &'a [f32],     // (head_dim)
+    pub cos: &'a [f32],   // (head_dim / 2)
+    pub sin: &'a [f32],
+    pub pairs: RopePairs,
+    pub q_norm: Option<(&'a [f32], f32)>,
+    pub k_norm: Option<(&'a [f32], f32)>,
+    pub cache: Shared<'a, u16>,
+    pub at: usize,    // where the keys of the head begin in the cache
+    pub token: usize, // within the block
+}
+
+impl Kernel for PlaceHeads<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let head_dim = self.k.len();
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        // SAFETY: slices have the lengths stated; the token's place in the cache is this call's own.
+        unsafe {
+            for head in self.q.chunks_exact_mut(head_dim) {
+                if let Some((weight, eps)) = self.q_norm {
+                    normalise_in_place::<S>(head, weight, eps);
+                }
+                turn::<S>(head, self.cos, self.sin, self.pairs);
+                for at in (0..head_dim).step_by(LANES) {
+                    let p = head[at..].as_mut_ptr();
+                    S::store(p, S::mul(S::load(p), S::splat(scale)));
+                }
+            }
+            if let Some((weight, eps)) = self.k_norm {
+                normalise_in_place::<S>(self.k, weight, eps);
+            }
+            turn::<S>(self.k, self.cos, self.sin, self.pairs);
+            let half_len = head_dim * KV_BLOCK_TOKENS;
+            let cache = self.cache.range_mut(self.at, 2 * half_len).as_mut_ptr();
+            let values = cache.add(half_len + self.token * head_dim);
+            let mut keys = [0u16; LANES];
+            for at in (0..head_dim).step_by(LANES) {
+                S::store_f16(values.add(at), S::load(self.v[at..].as_ptr()));
+                S::store_f16(keys.as_mut_ptr(), S::load(self.k[at..].as_ptr()));
+                for (i, key) in keys.into_iter().enumerate() {
+                    *cache.add((at + i) * KV_BLOCK_TOKENS + self.token) = key;
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn turn<S: Simd>(head: &mut [f32], cos: &[f32], sin: &[f32], pairs: RopePairs) {
+    let half = head.len() / 2;
+    match pairs {
+        RopePairs::Adjacent => {
+            for (pair, (cos, sin)) in head.chunks_exact_mut(2).zip(cos.iter().zip(sin)) {
+                (pair[0], pair[1]) = (pair[0] * cos - pair[1] * sin, pair[1] * cos + pair[0] * sin);
+            }
+        }
+        RopePairs::Halves => {
+            let (a, b) = head.split_at_mut(half);
+            for i in 0..half {
+                (a[i], b[i]) = (a[i] * cos[i] - b[i] * sin[i], b[i] * cos[i] + a[i] * sin[i]);
+            }
+        }
+    }
+}

@@ -1,0 +1,637 @@
+//! The CPU device: SIMD kernels on packed weights, on threads that work in step.
+//!
+//! Each operation is one job of the pool. Inside it, threads prepare the input together, meet at a
+//! barrier, and take panels of the matrix until none are left.
+
+mod attention;
+mod cache;
+mod heads;
+mod input;
+mod matmul;
+mod memory;
+mod mixture;
+mod pack;
+mod pool;
+mod simd;
+
+pub use memory::OutOfMemory;
+pub use simd::Isa;
+
+use super::{Activation, Attention, Device, DeviceError, Head, Mixture, Mlp, Norm};
+use crate::batch::{Batch, Span};
+use crate::load::Tensor;
+use crate::model::config::{Config, Rope};
+use attention::{AttendChunk, CHUNK, Merge, Partial, TILE, Tile};
+use cache::Cache;
+use heads::{Angles, HEAD_DIM_MAX, PlaceHeads};
+use input::{Input, InputMemory, Prepare};
+use matmul::{Output, Product, Rows};
+use memory::{Memory, Shared};
+use mixture::MixtureScratch;
+use pack::Packed;
+use pool::{Pool, Worker};
+use simd::{Kernel, LANES, Simd, exp};
+
+/// Hidden columns that a thread computes at a time in a gated MLP.
+const HIDDEN_UNIT: usize = 2 * LANES;
+
+pub struct Cpu {
+    isa: Isa,
+    pool: Pool,
+    angles: Angles,
+    inputs: InputMemory,
+    raw: Memory<f32>,             // (threads, rows, 2 * HIDDEN_UNIT) gate and up values
+    partials: Vec<[Partial; TILE]>, // (tiles, chunks), when chunks are shared out
+    mixture: MixtureScratch,
+    widest: Widest,
+}
+
+/// The largest operands seen while loading: the scratch is sized by them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Widest {
+    cols: usize,         // of any matrix
+    experts: usize,      // of any mixture
+    expert_width: usize, // rows of any expert matrix
+}
+
+/// Stacked tensors, each packed in its own format.
+pub struct Matrix {
+    parts: Vec<Packed>,
+    cols: usize,
+}
+
+impl Matrix {
+    fn is_quantised(&self) -> bool {
+        self.parts.iter().any(Packed::is_quantised)
+    }
+}
+
+/// Activations: rows of f32.
+pub struct Buffer {
+    values: Memory<f32>, // (rows, width)
+    width: usize,
+}
+
+impl Buffer {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.width..][..self.width]
+    }
+
+    fn output(&mut self) -> Output {
+        Output { base: self.values.as_mut_ptr(), stride: self.width }
+    }
+}
+
+impl Cpu {
+    /// A device of `threads` threads with the best instruction set of this machine.
+    pub fn new(threads: usize) -> Result<Cpu, OutOfMemory> {
+        Cpu::with_isa(threads, Isa::detect())
+    }
+
+    /// As [`Cpu::new`], with an instruction set from [`Isa::available`].
+    pub fn with_isa(threads: usize, isa: Isa) -> Result<Cpu, OutOfMemory> {
+        Ok(Cpu {
+            isa,
+            pool: Pool::new(threads.max(1)),
+            angles: Angles::default(),
+            inputs: InputMemory::new(0)?,
+            raw: Memory::zeroed(0)?,
+            partials: Vec::new(),
+            mixture: MixtureScratch::default(),
+            widest: Widest::default(),
+        })
+    }
+}
+
+fn norm_parts(norm: &Norm<Cpu>) -> (&[f32], f32) {
+    (&norm.weight, norm.eps)
+}
+
+/// Computes all panels of a matrix together with the other threads.
+///
+/// # Safety
+/// All threads call this with the same arguments; the output's rows are nobody else's meanwhile.
+unsafe fn multiply(worker: Worker<'_>, isa: Isa, parts: &[Packed], base: &Product<'_>) {
+    let unit = |part: &Packed| (part.panels() / (worker.count * 8)).clamp(1, 16);
+    let units: usize = parts.iter().map(|part| part.panels().div_ceil(unit(part))).sum();
+    while let Some(mut taken) = worker.take(units) {
+        let mut column = 0;
+        for matrix in parts {
+            let own = matrix.panels().div_ceil(unit(matrix));
+            if taken < own {
+                let first = taken * unit(matrix);
+                let panels = first..matrix.panels().min(first + unit(matrix));
+                let bias = base.bias.map(|bias| &bias[column..column + matrix.rows]);
+                // SAFETY: each unit is taken by one thread; it writes the columns of its panels.
+                unsafe { Product { matrix, bias, ..*base }.run(isa, panels, column + first * LANES) };
+                break;
+            }
+            taken -= own;
+            column += matrix.rows;
+        }
+    }
+}
+
+impl Device for Cpu {
+    type Matrix = Matrix;
+    type Experts = Vec<Packed>;
+    type Vector = Vec<f32>;
+    type Table = Tensor;
+    type Buffer = Buffer;
+    type Cache = Cache;
+
+    fn describe(&self) -> String {
+        format!("cpu ({}, {} threads)", self.isa.name(), self.pool.threads())
+    }
+
+    fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix, DeviceError> {
+        let cols = parts.first().map_or(0, Tensor::cols);
+        self.widest.cols = self.widest.cols.max(cols);
+        let mut packed = Vec::with_capacity(parts.len());
+        for tensor in parts {
+            packed.push(Packed::new(&mut self.pool, tensor, 0, tensor.rows())?);
+            tensor.release();
+        }
+        Ok(Matrix { parts: packed, cols })
+    }
+
+    fn experts(&mut self, tensor: &Tensor) -> Result<Vec<Packed>, DeviceError> {
+        let experts = tensor.shape.first().copied().unwrap_or(0);
+        let rows = tensor.rows() / experts.max(1);
+        self.widest.cols = self.widest.cols.max(tensor.cols());
+        self.widest.experts = self.widest.experts.max(experts);
+        self.widest.expert_width = self.widest.expert_width.max(rows).max(tensor.cols());
+        let packed: Result<Vec<Packed>, OutOfMemory> =
+            (0..experts).map(|e| Packed::new(&mut self.pool, tensor, e * rows, rows)).collect();
+        tensor.release();
+        Ok(packed?)
+    }
+
+    fn vector(&mut self, parts: &[Tensor]) -> Result<Vec<f32>, DeviceError> {
+        super::plain::Plain::default().vector(parts)
+    }
+
+    fn table(&mut self, tensor: &Tensor) -> Result<Tensor, DeviceError> {
+        Ok(tensor.clone())
+    }
+
+    fn buffer(&mut self, rows: usize, width: usize) -> Result<Buffer, DeviceError> {
+        Ok(Buffer { values: Memory::zeroed(rows * width)?, width })
+    }
+
+    fn cache(&mut self, config: &Config, blocks: usize) -> Result<Cache, DeviceError> {
+        if !config.head_dim.is_multiple_of(LANES) || config.head_dim > HEAD_DIM_MAX {
+            return Err(DeviceError::Unsupported {
+                name: "head_dim".into(),
+                problem: format!(
+                    "is {}; the cpu device takes multiples of {LANES} up to {HEAD_DIM_MAX}",
+                    config.head_dim
+                ),
+            });
+        }
+        Ok(Cache::new(config, blocks)?)
+    }
+
+    fn ready(&mut self, config: &Config, rows: usize) -> Result<(), DeviceError> {
+        let threads = self.pool.threads();
+        let slots = rows * config.experts.as_ref().map_or(1, |experts| experts.used);
+        self.inputs = InputMemory::new((rows * self.widest.cols).max(slots * self.widest.expert_width))?;
+        self.raw = Memory::zeroed(threads * slots * 2 * HIDDEN_UNIT)?;
+        self.partials = vec![[Partial::EMPTY; TILE]; 2 * threads * config.context.div_ceil(CHUNK)];
+        self.angles.cos.reserve(rows * config.head_dim / 2);
+        self.angles.sin.reserve(rows * config.head_dim / 2);
+        self.mixture = MixtureScratch::new(rows, slots, self.widest.experts, self.widest.expert_width)?;
+        Ok(())
+    }
+
+    fn begin(&mut self, rope: &Rope, batch: &Batch) {
+        let Angles { cos, sin, pairs } = &mut self.angles;
+        *pairs = Some(rope.pairs);
+        cos.clear();
+        sin.clear();
+        for &position in &batch.positions {
+            for frequency in &rope.frequencies {
+                let (s, c) = (position as f32 * frequency).sin_cos();
+                cos.push(c * rope.magnitude);
+                sin.push(s * rope.magnitude);
+            }
+        }
+    }
+
+    fn embed(&mut self, table: &Tensor, batch: &Batch, x: &mut Buffer) {
+        let width = x.width;
+        let x = Shared::new(&mut x.values);
+        self.pool.run(|worker| {
+            for row in worker.share(batch.rows()) {
+                // SAFETY: each row belongs to one thread.
+                table.row_f32(batch.tokens[row] as usize, unsafe { x.range_mut(row * width, width) });
+            }
+        });
+    }
+
+    fn qkv(&mut self, w: &Attention<Cpu>, x: &Buffer, batch: &Batch, qkv: &mut Buffer, cache: &mut Cache) {
+        let (isa, rows) = (self.isa, batch.rows());
+        let norm = Some(norm_parts(&w.norm));
+        let prepare = Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, w.qkv.is_quantised());
+        let product = base_product(&w.qkv, w.qkv_bias.as_deref(), prepare.input(), rows, qkv.output(), false);
+        let place = Placement { weights: w, batch, angles: &self.angles, isa, width: qkv.width };
+        let values = Shared::new(&mut qkv.values);
+        let geometry = cache.geometry();
+        let cached = Shared::new(cache.data_mut());
+        self.pool.run(|worker| {
+            // SAFETY: the three phases are apart by barriers; units within each are disjoint.
+            unsafe {
+                prepare.run(worker);
+                worker.barrier();
+                multiply(worker, isa, &w.qkv.parts, &product);
+                worker.barrier();
+                for unit in worker.share(rows * w.kv_heads) {
+                    place.run(unit / w.kv_heads, unit % w.kv_heads, values, cached, geometry);
+                }
+            }
+        });
+    }
+
+    fn attend(&mut self, w: &Attention<Cpu>, qkv: &Buffer, batch: &Batch, cache: &Cache, out: &mut Buffer) {
+        let job = AttendJob { weights: w, qkv, batch, cache, isa: self.isa };
+        let tiles = job.tiles();
+        let width = out.width;
+        let out = Shared::new(&mut out.values);
+        // Few tiles, as in decoding: threads share the chunks of each instead.
+        let chunks = batch.spans.iter().map(|s| s.position + s.rows.len()).max().unwrap_or(0).div_ceil(CHUNK);
+        let split = tiles < 2 * self.pool.threads() && chunks > 1 && tiles * chunks <= self.partials.len();
+        let partials = Shared::new(&mut self.partials);
+        self.pool.run(|worker| {
+            // SAFETY: a tile writes its own queries' part of `out`; a chunk its own partials, which are
+            // read after the barrier.
+            unsafe {
+                if !split {
+                    while let Some(unit) = worker.take(tiles) {
+                        job.whole_tile(unit, out, width);
+                    }
+                    return;
+                }
+                while let Some(unit) = worker.take(tiles * chunks) {
+                    let partial = &mut partials.range_mut(unit, 1)[0];
+                    job.one_chunk(unit / chunks, unit % chunks, partial);
+                }
+                worker.barrier();
+                for unit in worker.share(tiles) {
+                    job.merge(unit, partials.range(unit * chunks, chunks), out, width);
+                }
+            }
+        });
+    }
+
+    fn project_add(
+        &mut self,
+        matrix: &Matrix,
+        bias: Option<&Vec<f32>>,
+        input: &Buffer,
+        x: &mut Buffer,
+        batch: &Batch,
+    ) {
+        let (isa, rows) = (self.isa, batch.rows());
+        let prepare =
+            Prepare::new(isa, &mut self.inputs, &input.values, Rows::From(0), rows, matrix.cols, None, matrix.is_quantised());
+        let bias = bias.map(Vec::as_slice);
+        let product = base_product(matrix, bias, prepare.input(), rows, x.output(), true);
+        self.pool.run(|worker| {
+            // SAFETY: preparing and multiplying are apart by a barrier; panels are disjoint.
+            unsafe {
+                prepare.run(worker);
+                worker.barrier();
+                multiply(worker, isa, &matrix.parts, &product);
+            }
+        });
+    }
+
+    fn gate_up(&mut self, w: &Mlp<Cpu>, x: &Buffer, hidden: &mut Buffer, batch: &Batch) {
+        let (isa, rows) = (self.isa, batch.rows());
+        let quantise = w.gate.is_quantised() || w.up.is_quantised();
+        let norm = Some(norm_parts(&w.norm));
+        let prepare = Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, quantise);
+        let job = GatedUnits {
+            isa,
+            gate: &w.gate.parts[0],
+            up: &w.up.parts[0],
+            gate_bias: None,
+            up_bias: None,
+            input: prepare.input(),
+            from: Rows::From(0),
+            to: Rows::From(0),
+            count: rows,
+            activation: Activation::Swiglu,
+            hidden: hidden.output(),
+        };
+        let raw = Shared::new(&mut self.raw);
+        self.pool.run(|worker| {
+            // SAFETY: preparing and multiplying are apart by a barrier; units are disjoint columns, and
+            // each thread has its own part of `raw`.
+            unsafe {
+                prepare.run(worker);
+                worker.barrier();
+                let raw = raw.range_mut(worker.index * rows * 2 * HIDDEN_UNIT, rows * 2 * HIDDEN_UNIT);
+                while let Some(unit) = worker.take(job.units()) {
+                    job.run(unit, raw);
+                }
+            }
+        });
+    }
+
+    fn mixture(&mut self, w: &Mixture<Cpu>, x: &mut Buffer, batch: &Batch) {
+        mixture::run(self, w, x, batch);
+    }
+
+    fn head(&mut self, w: &Head<Cpu>, x: &Buffer, batch: &Batch, logits: &mut Buffer) {
+        let (isa, rows) = (self.isa, batch.logit_rows.len());
+        let norm = Some(norm_parts(&w.norm));
+        let from = Rows::List(&batch.logit_rows);
+        let prepare = Prepare::new(isa, &mut self.inputs, &x.values, from, rows, x.width, norm, w.matrix.is_quantised());
+        let product = base_product(&w.matrix, None, prepare.input(), rows, logits.output(), false);
+        self.pool.run(|worker| {
+            // SAFETY: preparing and multiplying are apart by a barrier; panels are disjoint.
+            unsafe {
+                prepare.run(worker);
+                worker.barrier();
+                multiply(worker, isa, &w.matrix.parts, &product);
+            }
+        });
+    }
+
+    fn read<'a>(&self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
+        &mut buffer.values[row * buffer.width..][..buffer.width]
+    }
+
+    fn copy_block(&mut self, cache: &mut Cache, from: u32, to: u32) {
+        cache.copy_block(from, to);
+    }
+}
+
+/// A product whose matrix part is still to be chosen by [`multiply`].
+fn base_product<'a>(
+    matrix: &'a Matrix,
+    bias: Option<&'a [f32]>,
+    input: Input<'a>,
+    count: usize,
+    output: Output,
+    add: bool,
+) -> Product<'a> {
+    let (from, to) = (Rows::From(0), Rows::From(0));
+    Product { matrix: &matrix.parts[0], bias, input, from, to, count, output, add }
+}
+
+/// The last phase of `qkv`.
+struct Placement<'a> {
+    weights: &'a Attention<Cpu>,
+    batch: &'a Batch,
+    angles: &'a Angles,
+    isa: Isa,
+    width: usize, // of a row of q, k and v
+}
+
+impl Placement<'_> {
+    /// # Safety
+    /// Nobody else handles the same row and KV head meanwhile.
+    unsafe fn run(
+        &self,
+        row: usize,
+        kv_head: usize,
+        values: Shared<'_, f32>,
+        cached: Shared<'_, u16>,
+        geometry: cache::Geometry,
+    ) {
+        let w = self.weights;
+        let (head_dim, group) = (w.head_dim, w.heads / w.kv_heads);
+        let span = span_of(self.batch, row);
+        let position = span.position + row - span.rows.start;
+        let blocks = &self.batch.blocks[span.blocks.clone()];
+        let (at, token) = geometry.place(w.layer, blocks, position, kv_head);
+        let base = row * self.width;
+        let k_at = base + (w.heads + kv_head) * head_dim;
+        let v_at = k_at + w.kv_heads * head_dim;
+        let half = head_dim / 2;
+        // SAFETY: the ranges are this row's and this head's own.
+        unsafe {
+            self.isa.run(PlaceHeads {
+                q: values.range_mut(base + kv_head * group * head_dim, group * head_dim),
+                k: values.range_mut(k_at, head_dim),
+                v: values.range(v_at, head_dim),
+                cos: &self.angles.cos[row * half..][..half],
+                sin: &self.angles.sin[row * half..][..half],
+                pairs: self.angles.pairs.unwrap_or(crate::model::config::RopePairs::Halves),
+                q_norm: w.q_norm.as_ref().map(norm_parts),
+                k_norm: w.k_norm.as_ref().map(norm_parts),
+                cache: cached,
+                at,
+                token,
+            });
+        }
+    }
+}
+
+fn span_of(batch: &Batch, row: usize) -> &Span {
+    let index = batch.spans.partition_point(|span| span.rows.end <= row);
+    &batch.spans[index]
+}
+
+/// Attention of a batch, cut into tiles of queries.
+struct AttendJob<'a> {
+    weights: &'a Attention<Cpu>,
+    qkv: &'a Buffer,
+    batch: &'a Batch,
+    cache: &'a Cache,
+    isa: Isa,
+}
+
+impl AttendJob<'_> {
+    fn tiles_of(&self, span: &Span) -> usize {
+        (span.rows.len() * self.weights.heads / self.weights.kv_heads).div_ceil(TILE)
+    }
+
+    fn tiles(&self) -> usize {
+        self.batch.spans.iter().map(|span| self.tiles_of(span) * self.weights.kv_heads).sum()
+    }
+
+    /// The tile of a unit, and for each of its queries the row and the head.
+    fn tile(&self, mut unit: usize) -> (Tile<'_>, [(usize, usize); TILE]) {
+        let w = self.weights;
+        let mut spans = self.batch.spans.iter();
+        let span = loop {
+            let span = spans.next().expect("a unit lies in a span");
+            let own = self.tiles_of(span) * w.kv_heads;
+            if unit < own {
+                break span;
+            }
+            unit -= own;
+        };
+        // Late rows see the most: they come first, so that threads finish together.
+        let (kv_head, index) = (unit % w.kv_heads, self.tiles_of(span) - 1 - unit / w.kv_heads);
+        let group = w.heads / w.kv_heads;
+        let count = TILE.min(span.rows.len() * group - index * TILE);
+        let places = std::array::from_fn(|i| {
+            let query = index * TILE + if i < count { i } else { 0 };
+            (span.rows.start + query / group, kv_head * group + query % group)
+        });
+        let seen = places.map(|(row, _)| {
+            let end = span.position + row - span.rows.start + 1;
+            (w.window.map_or(0, |window| end.saturating_sub(window)), end)
+        });
+        let queries = places.map(|(row, head)| self.qkv.row(row)[head * w.head_dim..].as_ptr());
+        let blocks = &self.batch.blocks[span.blocks.clone()];
+        let (cache, geometry) = (self.cache.data(), self.cache.geometry());
+        (Tile { queries, seen, count, cache, geometry, blocks, layer: w.layer, kv_head }, places)
+    }
+
+    unsafe fn whole_tile(&self, unit: usize, out: Shared<'_, f32>, width: usize) {
+        let (tile, places) = self.tile(unit);
+        let mut totals = [Partial::EMPTY; TILE];
+        let mut next = [Partial::EMPTY; TILE];
+        for chunk in tile.chunks() {
+            self.isa.run(AttendChunk { tile: &tile, chunk, out: &mut next });
+            self.add(&tile, &mut totals, &next);
+        }
+        // SAFETY: passed on.
+        unsafe { self.write(&tile, &places, &totals, out, width) };
+    }
+
+    fn one_chunk(&self, unit: usize, chunk: usize, partial: &mut [Partial; TILE]) {
+        let (tile, _) = self.tile(unit);
+        if tile.chunks().contains(&chunk) {
+            self.isa.run(AttendChunk { tile: &tile, chunk, out: partial });
+        }
+    }
+
+    unsafe fn merge(&self, unit: usize, partials: &[[Partial; TILE]], out: Shared<'_, f32>, width: usize) {
+        let (tile, places) = self.tile(unit);
+        let mut totals = [Partial::EMPTY; TILE];
+        for chunk in tile.chunks() {
+            self.add(&tile, &mut totals, &partials[chunk]);
+        }
+        // SAFETY: passed on.
+        unsafe { self.write(&tile, &places, &totals, out, width) };
+    }
+
+    fn add(&self, tile: &Tile<'_>, totals: &mut [Partial; TILE], next: &[Partial; TILE]) {
+        for (total, next) in totals.iter_mut().zip(next).take(tile.count) {
+            self.isa.run(Merge { total, next, head_dim: self.weights.head_dim });
+        }
+    }
+
+    unsafe fn write(
+        &self,
+        tile: &Tile<'_>,
+        places: &[(usize, usize); TILE],
+        totals: &[Partial; TILE],
+        out: Shared<'_, f32>,
+        width: usize,
+    ) {
+        let head_dim = self.weights.head_dim;
+        for (total, &(row, head)) in totals.iter().zip(places).take(tile.count) {
+            let sink = self.weights.sinks.as_ref().map(|sinks| sinks[head]);
+            // SAFETY: a row's head belongs to one tile.
+            let out = unsafe { out.range_mut(row * width + head * head_dim, head_dim) };
+            attention::finish(total, sink, out);
+        }
+    }
+}
+
+/// The first half of a gated MLP, in units of 32 hidden columns.
+struct GatedUnits<'a> {
+    isa: Isa,
+    gate: &'a Packed, // (ffn, hidden)
+    up: &'a Packed,
+    gate_bias: Option<&'a [f32]>,
+    up_bias: Option<&'a [f32]>,
+    input: Input<'a>,
+    from: Rows<'a>,
+    to: Rows<'a>,
+    count: usize,
+    activation: Activation,
+    hidden: Output,
+}
+
+impl GatedUnits<'_> {
+    fn units(&self) -> usize {
+        self.gate.rows.div_ceil(HIDDEN_UNIT)
+    }
+
+    /// Computes one unit through `raw`, (count, 2 * HIDDEN_UNIT).
+    ///
+    /// # Safety
+    /// Nobody else computes the same unit; `hidden` has `to`'s rows.
+    unsafe fn run(&self, unit: usize, raw: &mut [f32]) {
+        let output = Output { base: raw.as_mut_ptr(), stride: 2 * HIDDEN_UNIT };
+        let first = unit * HIDDEN_UNIT / LANES;
+        let panels = first..self.gate.panels().min(first + HIDDEN_UNIT / LANES);
+        for (at, matrix, bias) in [(0, self.gate, self.gate_bias), (HIDDEN_UNIT, self.up, self.up_bias)] {
+            let product = Product {
+                matrix,
+                bias,
+                input: self.input,
+                from: self.from,
+                to: Rows::From(0),
+                count: self.count,
+                output,
+                add: false,
+            };
+            // SAFETY: `raw` has room for two units side by side in each row.
+            unsafe { product.run(self.isa, panels.clone(), at) };
+        }
+        let width = HIDDEN_UNIT.min(self.gate.rows - unit * HIDDEN_UNIT);
+        for (i, raw) in raw.chunks_exact(2 * HIDDEN_UNIT).take(self.count).enumerate() {
+            // SAFETY: the columns of this unit are this thread's own.
+            let out = unsafe {
+                let at = self.hidden.base.add(self.to.get(i) * self.hidden.stride + unit * HIDDEN_UNIT);
+                std::slice::from_raw_parts_mut(at, width)
+            };
+            let (gate, up) = raw.split_at(HIDDEN_UNIT);
+            self.isa.run(Activate { activation: self.activation, gate, up, out });
+        }
+    }
+}
+
+/// Gate and up values of one row and unit become hidden values.
+struct Activate<'a> {
+    activation: Activation,
+    gate: &'a [f32], // (HIDDEN_UNIT)
+    up: &'a [f32],
+    out: &'a mut [f32], // up to HIDDEN_UNIT
+}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let mut values = [0.0; HIDDEN_UNIT];
+        for at in (0..HIDDEN_UNIT).step_by(LANES) {
+            // SAFETY: `gate`, `up` and `values` have HIDDEN_UNIT values.
+            unsafe {
+                let (gate, up) = (S::load(self.gate[at..].as_ptr()), S::load(self.up[at..].as_ptr()));
+                let value = activate::<S>(self.activation, gate, up);
+                S::store(values[at..].as_mut_ptr(), value);
+            }
+        }
+        let width = self.out.len();
+        self.out.copy_from_slice(&values[..width]);
+    }
+}
+
+#[inline(always)]
+unsafe fn activate<S: Simd>(activation: Activation, gate: S::F, up: S::F) -> S::F {
+    // SAFETY: registers only.
+    unsafe {
+        let swish = |gate: S::F, slope: f32| {
+            let decay = exp::<S>(S::mul(gate, S::splat(-slope)));
+            S::div(gate, S::add(S::splat(1.0), decay))
+        };
+        match activation {
+            Activation::Swiglu => S::mul(swish(gate, 1.0), up),
+            Activation::ClampedSwiglu => {
+                let up = S::max(S::min(up, S::splat(7.0)), S::splat(-7.0));
+                S::mul(swish(S::min(gate, S::splat(7.0)), 1.702), S::add(up, S::splat(1.0)))
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Weights in the layout that the kernels read: panels of 16 rows, interleaved for 16 lanes.
+//!
+//! A panel of a quantised matrix has three regions, each read from front to back:
+//!
+//! - *levels*: for each 32 columns, `bits * 64` bytes. They unpack to 8 vectors of 64 bytes; byte
+//!   `4 * row + i` of vector `j` is the level of column `4 * j + i`. Levels are stored as planes: 4 bits of
+//!   two vectors in a byte, 2 bits of four, or 1 bit of eight, so that a shift and a mask unpack them.
+//! - *scales*: for each group of columns, 16 scales, then 16 minima if the format has them.
+//! - *supers*: for each 256 columns, 16 f16 factors of the scales, then 16 of the minima (K formats).
+//!
+//! A weight is `scale * level + minimum`; formats without minima have a fixed zero level instead.
+//! The layout takes the same bytes as the file, give or take 3%.
+//!
+//! A panel of unquantised weights is, for each column, the 16 values of its rows.
+
+use super::memory::{Memory, OutOfMemory, Shared};
+use super::pool::Pool;
+use super::simd::LANES;
+use crate::load::Tensor;
+use crate::quant::Format;
+use crate::quant::levels::{Levels, read_levels};
+
+/// Columns in one block of levels.
+pub const BLOCK: usize = 32;
+
+/// Columns under one super scale.
+pub const SUPER: usize = 256;
+
+/// How the scales of a format are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScaleKind {
+    F16,
+    E8m0,
+    SuperU8, // times an f16 for each 256 columns
+    SuperI8,
+}
+
+/// What the kernels need to know of a quantised format, as constants.
+pub trait Packing: 'static {
+    const BITS: usize;
+    const SCALES: ScaleKind;
+    const MINIMA: bool;
+    const GROUP: usize = 32; // columns under one scale: 16 or 32
+    const ZERO: u8 = 0;      // level of the weight 0, where there are no minima
+    const TABLE: Option<[u8; 16]> = None; // levels of a 4-bit code
+    /// Levels may exceed 127.
+    const WIDE: bool = false;
+}
+
+/// Declares the packing of one format.
+macro_rules! packing {
+    ($name:ident, $bits:expr, $scales:ident, minima: $minima:expr $(, $key:ident = $value:expr)*) => {
+        pub struct $name;
+        impl Packing for $name {
+            const BITS: usize = $bits;
+            const SCALES: ScaleKind = ScaleKind::$scales;
+            const MINIMA: bool = $minima;
+            packing!(@ $($key = $value),*);
+        }
+    };
+    (@ $($key:ident = $value:expr),*) => { $(packing!(@@ $key = $value);)* };
+    (@@ GROUP = $value:expr) => { const GROUP: usize = $value; };
+    (@@ ZERO = $value:expr) => { const ZERO: u8 = $value; };
+    (@@ TABLE = $value:expr) => { const TABLE: Option<[u8; 16]> = Some($value); };
+    (@@ WIDE = $value:expr) => { const WIDE: bool = $value; };
+}
+
+/// IQ4's sixteen values, raised by 128.
+const IQ4_TABLE: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+
+/// FP4's sixteen values, doubled and raised by 12.
+const FP4_TABLE: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+
+packing!(Q4_0, 4, F16, minima: false, ZERO = 8);
+packing!(Q4_1, 4, F16, minima: true);
+packing!(Q5_0, 5, F16, minima: false, ZERO = 16);
+packing!(Q5_1, 5, F16, minima: true);
+packing!(Q8_0, 8, F16, minima: false, ZERO = 128, WIDE = true);
+packing!(Iq4Nl, 4, F16, minima: false, ZERO = 128, TABLE = IQ4_TABLE, WIDE = true);
+packing!(Mxfp4, 4, E8m0, minima: false, ZERO = 12, TABLE = FP4_TABLE);
+packing!(Q2K, 2, SuperU8, minima: true, GROUP = 16);
+packing!(Q3K, 3, SuperI8, minima: false, GROUP = 16, ZERO = 4);
+packing!(Q4K, 4, SuperU8, minima: true);
+packing!(Q5K, 5, SuperU8, minima: true);
+packing!(Q6K, 6, SuperI8, minima: false, GROUP = 16, ZERO = 32);
+packing!(Iq4Xs, 4, SuperI8, minima: false, ZERO = 128, TABLE = IQ4_TABLE, WIDE = true);
+
+/// Runs `$body` with `$P` standing for the packing of `$format`, or `$otherwise` for a float format.
+macro_rules! with_packing {
+    ($format:expr, $P:ident => $body:expr, otherwise => $otherwise:expr) => {{
+        use $crate::device::cpu::pack;
+        match $format {
+            Format::Q4_0 => { type $P = pack::Q4_0; $body }
+            Format::Q4_1 => { type $P = pack::Q4_1; $body }
+            Format::Q5_0 => { type $P = pack::Q5_0; $body }
+            Format::Q5_1 => { type $P = pack::Q5_1; $body }
+            Format::Q8_0 => { type $P = pack::Q8_0; $body }
+            Format::Q2K => { type $P = pack::Q2K; $body }
+            Format::Q3K => { type $P = pack::Q3K; $body }
+            Format::Q4K => { type $P = pack::Q4K; $body }
+            Format::Q5K => { type $P = pack::Q5K; $body }
+            Format::Q6K => { type $P = pack::Q6K; $body }
+            Format::Iq4Nl => { type $P = pack::Iq4Nl; $body }
+            Format::Iq4Xs => { type $P = pack::Iq4Xs; $body }
+            Format::Mxfp4 => { type $P = pack::Mxfp4; $body }
+            Format::F32 | Format::F16 | Format::Bf16 | Format::Fp8 => $otherwise,
+        }
+    }};
+}
+pub(crate) use with_packing;
+
+/// Where the regions of a panel begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PanelLayout {
+    pub scales: usize, // bytes from the panel's start
+    pub supers: usize,
+    pub bytes: usize, // of the whole panel, a multiple of 64
+}
+
+impl PanelLayout {
+    pub fn of<P: Packing>(cols: usize) -> PanelLayout {
+        let vectors = 1 + P::MINIMA as usize;
+        let (scale_bytes, super_bytes) = match P::SCALES {
+            ScaleKind::F16 => (2, 0),
+            ScaleKind::E8m0 => (1, 0),
+            ScaleKind::SuperU8 | ScaleKind::SuperI8 => (1, 2),
+        };
+        let scales = cols / BLOCK * P::BITS * 64;
+        let supers = (scales + cols / P::GROUP * LANES * scale_bytes * vectors).next_multiple_of(64);
+        let bytes = (supers + cols / SUPER * LANES * super_bytes * vectors).next_multiple_of(64);
+        PanelLayout { scales, supers, bytes }
+    }
+
+    fn of_floats(cols: usize, value_bytes: usize) -> PanelLayout {
+        let bytes = (cols * LANES * value_bytes).next_multiple_of(64);
+        PanelLayout { scales: bytes, supers: bytes, bytes }
+    }
+}
+
+/// One tensor, packed. Rows past the last are zero.
+pub struct Packed {
+    pub format: Format, // FP8 becomes BF16
+    pub rows: usize,
+    pub cols: usize,
+    pub layout: PanelLayout,
+    data: Memory<u8>, // (panels, layout.bytes)
+}
+
+impl Packed {
+    /// Packs rows `first..first + rows` of a tensor.
+    pub fn new(pool: &mut Pool, tensor: &Tensor, first: usize, rows: usize) -> Result<Packed, OutOfMemory> {
+        let cols = tensor.cols();
+        let format = if tensor.format == Format::Fp8 { Format::Bf16 } else { tensor.format };
+        let layout = with_packing!(format, P => PanelLayout::of::<P>(cols),
+            otherwise => PanelLayout::of_floats(cols, format.block_bytes()));
+        let panels = rows.div_ceil(LANES);
+        let mut data = Memory::zeroed(panels * layout.bytes)?;
+        let shared = Shared::new(&mut data);
+        pool.run(|worker| {
+            let mut packer = Packer { tensor, format, layout, levels: Levels::default(), scratch: Vec::new() };
+            while let Some(panel) = worker.take(panels) {
+                let begin = panel * LANES;
+                // SAFETY: each panel is taken by one thread.
+                let out = unsafe { shared.range_mut(panel * layout.bytes, layout.bytes) };
+                packer.pack(first + begin, LANES.min(rows - begin), out);
+            }
+        });
+        Ok(Packed { format, rows, cols, layout, data })
+    }
+
+    pub fn panels(&self) -> usize {
+        self.rows.div_ceil(LANES)
+    }
+
+    #[inline(always)]
+    pub fn panel(&self, index: usize) -> *const u8 {
+        self.data[index * self.layout.bytes..].as_ptr()
+    }
+
+    pub fn is_quantised(&self) -> bool {
+        self.format.block_len() > 1
+    }
+}
+
+/// Packs panels of one tensor on one thread.
+struct Packer<'a> {
+    tensor: &'a Tensor,
+    format: Format,
+    layout: PanelLayout,
+    levels: Levels,
+    scratch: Vec<u8>,
+}
+
+impl Packer<'_> {
+    fn pack(&mut self, first: usize, rows: usize, out: &mut [u8]) {
+        for lane in 0..rows {
+            let row = first + lane;
+            with_packing!(self.format, P => self.pack_levels::<P>(row, lane, out),
+                otherwise => self.pack_floats(row, lane, out));
+        }
+    }
+
+    fn pack_levels<P: Packing>(&mut self, row: usize, lane: usize, out: &mut [u8]) {
+        read_levels(self.format, self.tensor.row_blocks(row, &mut self.scratch), &mut self.levels);
+        let Levels { levels, scales, minima, super_scales, super_minima } = &self.levels;
+        for (block, levels) in levels.chunks_exact(BLOCK).enumerate() {
+            let planes = &mut out[block * P::BITS * 64..][..P::BITS * 64];
+            for (column, &level) in levels.iter().enumerate() {
+                put_level::<P>(planes, column / 4, 4 * lane + column % 4, level);
+            }
+        }
+        let put_all = |out: &mut [u8], firsts: &[u16], seconds: &[u16], bytes: usize| {
+            let vectors = 1 + P::MINIMA as usize;
+            for (group, first) in firsts.iter().enumerate() {
+                let at = (group * vectors * LANES + lane) * bytes;
+                out[at..at + bytes].copy_from_slice(&first.to_le_bytes()[..bytes]);
+                if P::MINIMA {
+                    let at = at + LANES * bytes;
+                    out[at..at + bytes].copy_from_slice(&seconds[group].to_le_bytes()[..bytes]);
+                }
+            }
+        };
+        let bytes = if P::SCALES == ScaleKind::F16 { 2 } else { 1 };
+        put_all(&mut out[self.layout.scales..], scales, minima, bytes);
+        put_all(&mut out[self.layout.supers..], super_scales, super_minima, 2);
+    }
+
+    fn pack_floats(&mut self, row: usize, lane: usize, out: &mut [u8]) {
+        let cols = self.tensor.cols();
+        if self.tensor.format == Format::Fp8 {
+            let mut values = vec![0.0; cols];
+            self.tensor.row_f32(row, &mut values);
+            for (col, value) in values.into_iter().enumerate() {
+                let at = (col * LANES + lane) * 2;
+                out[at..at + 2].copy_from_slice(&half::bf16::from_f32(value).to_le_bytes());
+            }
+            return;
+        }
+        let bytes = self.format.block_bytes();
+        let values = self.tensor.row_blocks(row, &mut self.scratch);
+        for (col, value) in values.chunks_exact(bytes).enumerate() {
+            let at = (col * LANES + lane) * bytes;
+            out[at..at + bytes].copy_from_slice(value);
+        }
+    }
+}
+
+/// Writes one level into the planes of its block: byte `byte` of unpacked vector `vector`.
+#[inline(always)]
+fn put_level<P: Packing>(planes: &mut [u8], vector: usize, byte: usize, level: u8) {
+    let nibble = |planes: &mut [u8]| planes[vector / 2 * 64 + byte] |= (level & 15) << (4 * (vector % 2));
+    let pair = |planes: &mut [u8], bits: u8| planes[vector / 4 * 64 + byte] |= bits << (2 * (vector % 4));
+    let single = |planes: &mut [u8], bit: u8| planes[byte] |= bit << vector;
+    match P::BITS {
+        2 => pair(planes, level & 3),
+        3 => {
+            pair(planes, level & 3);
+            single(&mut planes[128..], level >> 2);
+        }
+        4 => nibble(planes),
+        5 => {
+            nibble(planes);
+            single(&mut planes[256..], level >> 4);
+        }
+        6 => {
+            nibble(planes);
+            pair(&mut planes[256..], level >> 4);
+        }
+        _ => planes[vector * 64 + byte] = level,
+    }
+}

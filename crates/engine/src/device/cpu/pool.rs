@@ -1,0 +1,269 @@
+//! Threads that work in step: one job at a time, on all of them, with barriers inside.
+//!
+//! Between the jobs of one forward pass the threads spin, because waking one costs more than many
+//! whole operations. Left without work for a millisecond they sleep.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a thread without work spins before it sleeps.
+const SPIN_TIME_MAX: Duration = Duration::from_millis(1);
+
+/// Spins after which a waiting thread lets others run: the core may be shared.
+const SPINS_BEFORE_YIELD: u32 = 20_000;
+
+pub struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>, // all but the caller
+}
+
+struct Shared {
+    count: usize,
+    job: UnsafeCell<Option<*const (dyn Fn(Worker<'_>) + Sync)>>,
+    generation: AtomicU32, // bumped once a job
+    asleep: AtomicUsize,
+    quit: AtomicBool,
+    barrier: Barrier,
+    next: AtomicUsize, // the next unit of work that nobody has taken
+}
+
+// SAFETY: `job` is written by the owner of the pool only while all threads wait for `generation`, and
+// read by them only after they have seen it change.
+unsafe impl Sync for Shared {}
+// SAFETY: as above; the pointer inside is only followed while `run` keeps its target alive.
+unsafe impl Send for Shared {}
+
+/// One thread's view of the job that runs.
+#[derive(Clone, Copy)]
+pub struct Worker<'a> {
+    pub index: usize,
+    pub count: usize,
+    shared: &'a Shared,
+}
+
+impl Pool {
+    /// A pool of `count` threads, the caller of [`Pool::run`] being the first.
+    pub fn new(count: usize) -> Pool {
+        let shared = Arc::new(Shared {
+            count,
+            job: UnsafeCell::new(None),
+            generation: AtomicU32::new(0),
+            asleep: AtomicUsize::new(0),
+            quit: AtomicBool::new(false),
+            barrier: Barrier::new(count),
+            next: AtomicUsize::new(0),
+        });
+        let threads = (1..count)
+            .map(|index| {
+                let shared = shared.clone();
+                std::thread::Builder::new()
+                    .name(format!("flint-cpu-{index}"))
+                    .spawn(move || shared.serve(index))
+                    .expect("the system can start a thread")
+            })
+            .collect();
+        Pool { shared, threads }
+    }
+
+    pub fn threads(&self) -> usize {
+        self.shared.count
+    }
+
+    /// Runs `job` on every thread and returns when all are done.
+    pub fn run(&mut self, job: impl Fn(Worker<'_>) + Sync) {
+        let shared = &*self.shared;
+        shared.next.store(0, Ordering::Relaxed);
+        if shared.count == 1 {
+            return job(Worker { index: 0, count: 1, shared });
+        }
+        let pointer: *const (dyn Fn(Worker<'_>) + Sync + '_) = &job;
+        // SAFETY: the threads wait for `generation`, so nobody reads `job` now. The lifetime is only
+        // erased until this function returns, and it returns after the last barrier.
+        unsafe {
+            *shared.job.get() = Some(std::mem::transmute::<
+                *const (dyn Fn(Worker<'_>) + Sync + '_),
+                *const (dyn Fn(Worker<'_>) + Sync + 'static),
+            >(pointer));
+        }
+        shared.generation.fetch_add(1, Ordering::SeqCst);
+        if shared.asleep.load(Ordering::SeqCst) > 0 {
+            self.threads.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        }
+        shared.work(0, &job);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.quit.store(true, Ordering::SeqCst);
+        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            seen = self.wait_for_job(seen);
+            if self.quit.load(Ordering::SeqCst) {
+                return;
+            }
+            // SAFETY: the generation has changed, so `run` has set the job and waits for us.
+            let job = unsafe { (*self.job.get()).map(|job| &*job) };
+            if let Some(job) = job {
+                self.work(index, job);
+            }
+        }
+    }
+
+    fn work(&self, index: usize, job: &(dyn Fn(Worker<'_>) + Sync)) {
+        // A panic here would leave the other threads waiting for ever: end the process instead, its
+        // supervisor starts another.
+        let guard = AbortOnPanic;
+        job(Worker { index, count: self.count, shared: self });
+        std::mem::forget(guard);
+        self.barrier.wait();
+    }
+
+    fn wait_for_job(&self, seen: u32) -> u32 {
+        let mut since = None;
+        loop {
+            for _ in 0..SPINS_BEFORE_YIELD {
+                let now = self.generation.load(Ordering::Acquire);
+                if now != seen {
+                    return now;
+                }
+                std::hint::spin_loop();
+            }
+            if since.get_or_insert_with(Instant::now).elapsed() < SPIN_TIME_MAX {
+                std::thread::yield_now();
+                continue;
+            }
+            self.asleep.fetch_add(1, Ordering::SeqCst);
+            while self.generation.load(Ordering::SeqCst) == seen {
+                std::thread::park();
+            }
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+impl Worker<'_> {
+    /// Waits until every thread has come here.
+    #[inline]
+    pub fn barrier(&self) {
+        if self.count > 1 {
+            self.shared.barrier.wait();
+        }
+    }
+
+    /// As [`Worker::barrier`], and the units of [`Worker::take`] start again from 0.
+    pub fn restart(&self) {
+        self.barrier();
+        if self.index == 0 {
+            self.shared.next.store(0, Ordering::Relaxed);
+        }
+        self.barrier();
+    }
+
+    /// Takes the next of `units` units of work that no thread has taken yet.
+    #[inline]
+    pub fn take(&self, units: usize) -> Option<usize> {
+        let unit = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        (unit < units).then_some(unit)
+    }
+
+    /// This thread's even share of `units`.
+    #[inline]
+    pub fn share(&self, units: usize) -> std::ops::Range<usize> {
+        units * self.index / self.count..units * (self.index + 1) / self.count
+    }
+}
+
+/// A barrier that spins.
+struct Barrier {
+    count: usize,
+    arrived: AtomicUsize,
+    phase: AtomicU32,
+}
+
+impl Barrier {
+    fn new(count: usize) -> Barrier {
+        Barrier { count, arrived: AtomicUsize::new(0), phase: AtomicU32::new(0) }
+    }
+
+    fn wait(&self) {
+        let phase = self.phase.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.count {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.phase.store(phase.wrapping_add(1), Ordering::Release);
+            return;
+        }
+        let mut spins = 0u32;
+        while self.phase.load(Ordering::Acquire) == phase {
+            std::hint::spin_loop();
+            spins += 1;
+            if spins.is_multiple_of(SPINS_BEFORE_YIELD) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_taken_once_in_each_phase() {
+        let mut pool = Pool::new(3);
+        for round in 0..200 {
+            let units = round % 17 + 1;
+            let taken: Vec<AtomicUsize> = (0..units).map(|_| AtomicUsize::new(0)).collect();
+            let early = AtomicBool::new(false);
+            pool.run(|worker| {
+                while let Some(unit) = worker.take(units) {
+                    taken[unit].fetch_add(1, Ordering::Relaxed);
+                }
+                worker.restart();
+                if taken.iter().any(|t| t.load(Ordering::Relaxed) == 0) {
+                    early.store(true, Ordering::Relaxed);
+                }
+                while let Some(unit) = worker.take(units) {
+                    taken[unit].fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            assert!(taken.iter().all(|t| t.load(Ordering::Relaxed) == 2), "round {round}");
+            assert!(!early.load(Ordering::Relaxed), "round {round}: a thread passed the barrier early");
+        }
+    }
+
+    #[test]
+    fn shares_cover_all_units() {
+        for count in 1..5 {
+            let mut pool = Pool::new(count);
+            let done: Vec<AtomicUsize> = (0..13).map(|_| AtomicUsize::new(0)).collect();
+            pool.run(|worker| {
+                for unit in worker.share(13) {
+                    done[unit].fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            assert!(done.iter().all(|d| d.load(Ordering::Relaxed) == 1));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! AVX-512 with VNNI: one register a vector.
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+#[derive(Clone, Copy)]
+pub struct Avx512;
+
+// SAFETY: every method is a fixed sequence of AVX-512 instructions on its arguments.
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(from: *const u16) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(from: *const u16) -> __m512 {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(from: *const u8) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(from: *const u8) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_e8m0(from: *const u8) -> __m512 {
+        unsafe {
+            let wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(wide))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, value: __m512) {
+        unsafe { _mm512_storeu_ps(to, value) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(to: *mut u16, value: __m512) {
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value)) }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(to: *mut i8, value: __m512) {
+        unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value))) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn abs(a: __m512) -> __m512 {
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    unsafe fn round(a: __m512) -> __m512 {
+        unsafe { _mm512_roundscale_ps::<0>(a) }
+    }
+    #[inline(always)]
+    unsafe fn scale_by_power(a: __m512, n: __m512) -> __m512 {
+        unsafe { _mm512_scalef_ps(a, n) }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: __m512) -> f32 {
+        unsafe { _mm512_reduce_add_ps(a) }
+    }
+    #[inline(always)]
+    unsafe fn largest(a: __m512) -> f32 {
+        unsafe { _mm512_reduce_max_ps(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn zero_i() -> __m512i {
+        unsafe { _mm512_setzero_si512() }
+    }
+    #[inline(always)]
+    unsafe fn load_i(from: *const u8) -> __m512i {
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn splat_u8(value: u8) -> __m512i {
+        unsafe { _mm512_set1_epi8(value as i8) }
+    }
+    #[inline(always)]
+    unsafe fn splat_table(from: &[u8; 16]) -> __m512i {
+        unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(from.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    unsafe fn and(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn or(a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn shift_right<const N: u32>(a: __m512i) -> __m512i {
+        unsafe { _mm512_srli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn shift_left<const N: u32>(a: __m512i) -> __m512i {
+        unsafe { _mm512_slli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn shuffle(table: __m512i, index: __m512i) -> __m512i {
+        unsafe { _mm512_shuffle_epi8(table, index) }
+    }
+    #[inline(always)]
+    unsafe fn dot<const WIDE: bool>(acc: __m512i, u: __m512i, s: *const i8) -> __m512i {
+        unsafe { _mm512_dpbusd_epi32(acc, u, _mm512_set1_epi32(s.cast::<i32>().read_unaligned())) }
+    }
+    #[inline(always)]
+    unsafe fn to_f32(a: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+}

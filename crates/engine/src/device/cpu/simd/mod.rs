@@ -1,0 +1,250 @@
+//! Sixteen lanes: the vocabulary that every CPU kernel is written in, once.
+//!
+//! A kernel is a struct that implements [`Kernel`]; [`Isa::run`] compiles it for each instruction set
+//! and picks one at run time. All methods are `inline(always)`: they must melt into the function that
+//! carries the target features, or they would be calls without them.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+pub use portable::Portable;
+
+/// Lanes of f32 or i32 in one vector; a vector of bytes has four times as many.
+pub const LANES: usize = 16;
+
+/// One instruction set. `F` is 16 f32; `I` is 16 i32 or 64 bytes.
+///
+/// # Safety
+/// The methods may only run on a CPU that has the instruction set, and pointers must be valid for the
+/// bytes that the method's name implies (16 values of its type).
+pub unsafe trait Simd: Copy + 'static {
+    type F: Copy;
+    type I: Copy;
+
+    unsafe fn splat(value: f32) -> Self::F;
+    unsafe fn load(from: *const f32) -> Self::F;
+    unsafe fn load_f16(from: *const u16) -> Self::F;
+    unsafe fn load_bf16(from: *const u16) -> Self::F;
+    unsafe fn load_u8(from: *const u8) -> Self::F;
+    unsafe fn load_i8(from: *const u8) -> Self::F;
+    /// Powers of two, `2^(byte - 127)`, the scales of MXFP4.
+    unsafe fn load_e8m0(from: *const u8) -> Self::F;
+    unsafe fn store(to: *mut f32, value: Self::F);
+    unsafe fn store_f16(to: *mut u16, value: Self::F);
+    /// Rounds to nearest and keeps the low byte of each lane.
+    unsafe fn store_i8(to: *mut i8, value: Self::F);
+
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn abs(a: Self::F) -> Self::F;
+    /// `a * b + c`
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    unsafe fn round(a: Self::F) -> Self::F;
+    /// `a * 2^n`, `n` whole and within -126..=127.
+    unsafe fn scale_by_power(a: Self::F, n: Self::F) -> Self::F;
+    unsafe fn sum(a: Self::F) -> f32;
+    unsafe fn largest(a: Self::F) -> f32;
+
+    unsafe fn zero_i() -> Self::I;
+    unsafe fn load_i(from: *const u8) -> Self::I;
+    unsafe fn splat_u8(value: u8) -> Self::I;
+    /// The 16 bytes at `from`, in each quarter of the vector.
+    unsafe fn splat_table(from: &[u8; 16]) -> Self::I;
+    unsafe fn and(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
+    /// Shifts 16-bit words; bits that cross from the neighbouring byte must be masked off after.
+    unsafe fn shift_right<const N: u32>(a: Self::I) -> Self::I;
+    unsafe fn shift_left<const N: u32>(a: Self::I) -> Self::I;
+    /// Byte-wise look-up of `index` (0..16) in `table`.
+    unsafe fn shuffle(table: Self::I, index: Self::I) -> Self::I;
+    /// Adds to each i32 lane the dot product of its four unsigned bytes of `u` with the four signed
+    /// bytes at `s`, the same for all lanes. `WIDE`: bytes of `u` may exceed 127.
+    unsafe fn dot<const WIDE: bool>(acc: Self::I, u: Self::I, s: *const i8) -> Self::I;
+    unsafe fn to_f32(a: Self::I) -> Self::F;
+}
+
+/// e^a for finite lanes, relative error under 3e-7; lanes below -87 give 0.
+///
+/// # Safety
+/// As for [`Simd`].
+#[inline(always)]
+pub unsafe fn exp<S: Simd>(a: S::F) -> S::F {
+    // SAFETY: the caller vouches for the instruction set; no memory is touched.
+    unsafe {
+        let a = S::max(S::min(a, S::splat(88.0)), S::splat(-87.5));
+        let n = S::round(S::mul(a, S::splat(std::f32::consts::LOG2_E)));
+        // ln 2 in two parts, so that n * ln 2 is exact to about 40 bits.
+        let r = S::fma(n, S::splat(-0.693_359_4), a);
+        let r = S::fma(n, S::splat(2.121_944_4e-4), r);
+        let mut p = S::splat(1.987_569_1e-4);
+        for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+            p = S::fma(p, r, S::splat(c));
+        }
+        let p = S::add(S::fma(p, S::mul(r, r), r), S::splat(1.0));
+        S::scale_by_power(p, n)
+    }
+}
+
+/// A piece of work, written once for all instruction sets.
+pub trait Kernel {
+    type Output;
+
+    /// # Safety
+    /// The CPU must have the instruction set `S`.
+    unsafe fn run<S: Simd>(self) -> Self::Output;
+}
+
+/// The instruction set in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isa {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Portable,
+}
+
+impl Isa {
+    /// The best that this CPU has.
+    pub fn detect() -> Isa {
+        Isa::available()[0]
+    }
+
+    /// All that this CPU has, best first.
+    pub fn available() -> Vec<Isa> {
+        let mut found = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vnni")
+            {
+                found.push(Isa::Avx512);
+            }
+            if is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+            {
+                found.push(Isa::Avx2);
+            }
+        }
+        found.push(Isa::Portable);
+        found
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "AVX-512 VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "AVX2",
+            Isa::Portable => "portable",
+        }
+    }
+
+    /// Runs the kernel with this instruction set, which must come from [`Isa::available`].
+    #[inline(always)]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: an `Isa` other than `Portable` is only made by `available`, after detection.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => run_avx512(kernel),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => run_avx2(kernel),
+                Isa::Portable => kernel.run::<Portable>(),
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi1,bmi2")]
+unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's own features are those of `Avx512`.
+    unsafe { kernel.run::<Avx512>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2")]
+unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's own features are those of `Avx2`.
+    unsafe { kernel.run::<Avx2>() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Exp<'a>(&'a [f32; LANES]);
+
+    impl Kernel for Exp<'_> {
+        type Output = [f32; LANES];
+
+        #[inline(always)]
+        unsafe fn run<S: Simd>(self) -> [f32; LANES] {
+            let mut out = [0.0; LANES];
+            // SAFETY: both arrays hold 16 values.
+            unsafe { S::store(out.as_mut_ptr(), exp::<S>(S::load(self.0.as_ptr()))) };
+            out
+        }
+    }
+
+    #[test]
+    fn exp_is_close_on_every_instruction_set() {
+        for isa in Isa::available() {
+            for start in -87..80 {
+                let x: [f32; LANES] = std::array::from_fn(|i| start as f32 + i as f32 / 16.0);
+                for (got, x) in isa.run(Exp(&x)).into_iter().zip(x) {
+                    let want = x.exp();
+                    assert!((got - want).abs() <= 3e-7 * want, "{}: exp({x}) = {got}, not {want}", isa.name());
+                }
+            }
+        }
+    }
+
+    /// The dot product of signed with unsigned bytes at their extremes, which overflow 16 bits.
+    struct Dot<'a>(&'a [u8; 64], &'a [i8; 4]);
+
+    impl Kernel for Dot<'_> {
+        type Output = [f32; LANES];
+
+        #[inline(always)]
+        unsafe fn run<S: Simd>(self) -> [f32; LANES] {
+            let mut out = [0.0; LANES];
+            // SAFETY: 64 bytes, 4 bytes and 16 floats, as the methods want.
+            unsafe {
+                let acc = S::dot::<true>(S::zero_i(), S::load_i(self.0.as_ptr()), self.1.as_ptr());
+                S::store(out.as_mut_ptr(), S::to_f32(acc));
+            }
+            out
+        }
+    }
+
+    #[test]
+    fn dot_does_not_overflow() {
+        for isa in Isa::available() {
+            for s in [[127; 4], [-127; 4], [127, -127, 127, -127], [1, 2, 3, 4]] {
+                let u: [u8; 64] = std::array::from_fn(|i| 255 - (i as u8 % 7));
+                let got = isa.run(Dot(&u, &s));
+                for (lane, got) in got.into_iter().enumerate() {
+                    let want: i32 = (0..4).map(|i| u[lane * 4 + i] as i32 * s[i] as i32).sum();
+                    assert_eq!(got, want as f32, "{} lane {lane}", isa.name());
+                }
+            }
+        }
+    }
+}
