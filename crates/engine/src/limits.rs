@@ -11,3 +11,40 @@ pub const BATCH_SEQUENCES_MAX: usize = 16;
 
 /// Rows of one forward pass whose logits are wanted.
 pub const BATCH_LOGIT_ROWS_MAX: usize = 64;
+
+/// Key/value pairs of one GGUF file.
+pub const GGUF_KEYS_MAX: u64 = 16_384;
+
+/// Bytes of a key, or of a tensor's name.
+pub const NAME_BYTES_MAX: u64 = 512;
+
+/// Arrays within arrays in GGUF metadata.
+pub const GGUF_ARRAY_DEPTH_MAX: usize = 4;
+
+/// Values in one array of GGUF metadata; the longest are vocabularies and their merges.
+pub const GGUF_ARRAY_LEN_MAX: u64 = 1 << 24;
+
+/// Tensors of one model, over all its files; a large model with each expert apart has 60,000.
+pub const MODEL_TENSORS_MAX: usize = 1 << 18;
+
+/// Files that one model is split into.
+pub const MODEL_FILES_MAX: usize = 1024;
+
+/// Bytes of a JSON file beside the weights. The largest is tokenizer.json.
+pub const JSON_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of a safetensors header.
+pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of a chat template.
+pub const TEMPLATE_BYTES_MAX: usize = 1 << 20;
+
+/// Sizes of a model that are taken for real; well above any that exists.
+pub const LAYERS_MAX: usize = 1024;
+pub const HIDDEN_MAX: usize = 1 << 16;
+pub const HEADS_MAX: usize = 1024;
+pub const HEAD_DIM_MAX: usize = 1024;
+pub const FFN_MAX: usize = 1 << 20;
+pub const EXPERTS_MAX: usize = 4096;
+pub const VOCAB_MAX: usize = 1 << 22;
+pub const CONTEXT_TOKENS_MAX: usize = 1 << 26;

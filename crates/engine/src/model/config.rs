@@ -48,6 +48,40 @@ pub enum RopePairs {
     Adjacent, // 2i and 2i + 1 (GGUF files of the llama architecture)
 }
 
+impl Arch {
+    pub const ALL: [Arch; 5] = [Arch::Llama, Arch::Qwen2, Arch::Qwen3, Arch::Qwen3Moe, Arch::GptOss];
+
+    /// `general.architecture` of GGUF files.
+    pub fn gguf_name(self) -> &'static str {
+        match self {
+            Arch::Llama => "llama",
+            Arch::Qwen2 => "qwen2",
+            Arch::Qwen3 => "qwen3",
+            Arch::Qwen3Moe => "qwen3moe",
+            Arch::GptOss => "gpt-oss",
+        }
+    }
+
+    /// `model_type` of Hugging Face folders.
+    pub fn hf_name(self) -> &'static str {
+        match self {
+            Arch::Llama => "llama",
+            Arch::Qwen2 => "qwen2",
+            Arch::Qwen3 => "qwen3",
+            Arch::Qwen3Moe => "qwen3_moe",
+            Arch::GptOss => "gpt_oss",
+        }
+    }
+
+    /// Each layer is a mixture of experts.
+    pub fn has_experts(self) -> bool {
+        match self {
+            Arch::Llama | Arch::Qwen2 | Arch::Qwen3 => false,
+            Arch::Qwen3Moe | Arch::GptOss => true,
+        }
+    }
+}
+
 impl Config {
     /// How many tokens back the attention of `layer` sees, itself included; `None`: all.
     pub fn window(&self, layer: usize) -> Option<usize> {

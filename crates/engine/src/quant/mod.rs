@@ -1,4 +1,19 @@
-//! How weights are stored: block formats, their sizes, and the plain way back to f32.
+//! How weights are stored: block formats, their sizes, and the plain way to f32 and back.
+//!
+//! `dequantize_row` is the oracle: every fast kernel is tested against it, so it is written to be read,
+//! one block at a time, with each format's layout spelled out beside it.
+
+mod dequantize;
+mod floats;
+mod k;
+mod quantize;
+
+#[cfg(test)]
+mod golden;
+
+pub use dequantize::dequantize_row;
+pub use floats::{e4m3_to_f32, e8m0_half_to_f32};
+pub use quantize::quantize_row;
 
 /// A storage format of weights: `block_len` values in `block_bytes` bytes.
 ///
@@ -75,6 +90,38 @@ impl Format {
             Format::Q6K => 210,
             Format::Iq4Xs => 136,
         }
+    }
+
+    /// The number that GGUF files give this format; `None`: it does not occur there.
+    pub fn ggml_type(self) -> Option<u32> {
+        match self {
+            Format::F32 => Some(0),
+            Format::F16 => Some(1),
+            Format::Q4_0 => Some(2),
+            Format::Q4_1 => Some(3),
+            Format::Q5_0 => Some(6),
+            Format::Q5_1 => Some(7),
+            Format::Q8_0 => Some(8),
+            Format::Q2K => Some(10),
+            Format::Q3K => Some(11),
+            Format::Q4K => Some(12),
+            Format::Q5K => Some(13),
+            Format::Q6K => Some(14),
+            Format::Iq4Nl => Some(20),
+            Format::Iq4Xs => Some(23),
+            Format::Bf16 => Some(30),
+            Format::Mxfp4 => Some(39),
+            Format::Fp8 => None,
+        }
+    }
+
+    pub fn from_ggml_type(id: u32) -> Option<Format> {
+        Format::ALL.into_iter().find(|format| format.ggml_type() == Some(id))
+    }
+
+    /// One value a block: norms, biases and unquantised matrices.
+    pub fn is_float(self) -> bool {
+        matches!(self, Format::F32 | Format::F16 | Format::Bf16)
     }
 
     /// Bytes of a row of `cols` values; `cols` must be a multiple of `block_len`.
