@@ -4,6 +4,7 @@
 //! `step` drives it all. Text, roles, HTTP and the clock are unknown here.
 
 pub mod batch;
+pub mod device;
 pub mod limits;
 pub mod load;
 pub mod model;

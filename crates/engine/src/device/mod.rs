@@ -14,12 +14,15 @@ use crate::model::config::{Config, Rope};
 ///
 /// Activations are f32 with one row for each token of the batch. The residual stream is called `x`.
 pub trait Device: Sized + Send {
-    type Matrix: Send;  // (out, in), possibly several tensors stacked
+    type Matrix: Send; // (out, in), possibly several tensors stacked
     type Experts: Send; // (experts, out, in)
-    type Vector: Send;  // f32 parameters
-    type Table: Send;   // (vocab, hidden), rows looked up by token
-    type Buffer: Send;  // (rows of a batch, width)
-    type Cache: Send;   // keys and values of all layers, in blocks
+    type Vector: Send; // f32 parameters
+    type Table: Send; // (vocab, hidden), rows looked up by token
+    type Buffer: Send; // (rows of a batch, width)
+    type Cache: Send; // keys and values of all layers, in blocks
+
+    /// Bytes of one value in the KV cache.
+    const KV_VALUE_BYTES: usize;
 
     /// What the device is, in a few words, for people.
     fn describe(&self) -> String;
@@ -98,10 +101,10 @@ pub struct Attention<D: Device> {
     pub norm: Norm<D>,         // (hidden)
     pub qkv: D::Matrix,        // (heads * head_dim + 2 * kv_heads * head_dim, hidden)
     pub qkv_bias: Option<D::Vector>,
-    pub q_norm: Option<Norm<D>>, // (head_dim)
-    pub k_norm: Option<Norm<D>>, // (head_dim)
+    pub q_norm: Option<Norm<D>>,  // (head_dim)
+    pub k_norm: Option<Norm<D>>,  // (head_dim)
     pub sinks: Option<D::Vector>, // (heads) logits of a key that is always there and has no value
-    pub out: D::Matrix,          // (hidden, heads * head_dim)
+    pub out: D::Matrix,           // (hidden, heads * head_dim)
     pub out_bias: Option<D::Vector>,
 }
 

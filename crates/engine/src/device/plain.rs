@@ -151,6 +151,8 @@ impl Device for Plain {
     type Buffer = Rows;
     type Cache = PlainCache;
 
+    const KV_VALUE_BYTES: usize = 4;
+
     fn describe(&self) -> String {
         "plain (scalar f32, the reference)".into()
     }
@@ -239,7 +241,14 @@ impl Device for Plain {
         }
     }
 
-    fn attend(&mut self, w: &Attention<Plain>, qkv: &Rows, batch: &Batch, cache: &PlainCache, out: &mut Rows) {
+    fn attend(
+        &mut self,
+        w: &Attention<Plain>,
+        qkv: &Rows,
+        batch: &Batch,
+        cache: &PlainCache,
+        out: &mut Rows,
+    ) {
         let kv_width = w.kv_heads * w.head_dim;
         for span in &batch.spans {
             for row in span.rows.clone() {

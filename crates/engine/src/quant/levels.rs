@@ -155,10 +155,7 @@ fn push_k_scales(
     for i in 0..8 {
         let (scale, minimum) = match i {
             0..4 => (packed[i] & 63, packed[i + 4] & 63),
-            _ => (
-                packed[i + 4] & 15 | packed[i - 4] >> 6 << 4,
-                packed[i + 4] >> 4 | packed[i] >> 6 << 4,
-            ),
+            _ => (packed[i + 4] & 15 | packed[i - 4] >> 6 << 4, packed[i + 4] >> 4 | packed[i] >> 6 << 4),
         };
         scales.push(scale as u16);
         minima.push(minimum as u16);

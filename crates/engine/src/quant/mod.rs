@@ -6,6 +6,7 @@
 mod dequantize;
 mod floats;
 mod k;
+pub mod levels;
 mod quantize;
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub const CHUNK: usize = 256;
 /// Queries of one KV head over one sequence's blocks.
 #[derive(Clone, Copy)]
 pub struct Tile<'a> {
-    pub queries: [*const f32; TILE],     // (head_dim) each; unused ones repeat the first
-    pub seen: [(usize, usize); TILE],    // first position seen and the one past the last
+    pub queries: [*const f32; TILE], // (head_dim) each; unused ones repeat the first
+    pub seen: [(usize, usize); TILE], // first position seen and the one past the last
     pub count: usize,
     pub cache: &'a [u16],
     pub geometry: Geometry,
@@ -152,7 +152,11 @@ unsafe fn score_block<S: Simd, const R: usize>(
 
 /// Turns scores into shares, relative to the largest; those not seen become 0.
 #[inline(always)]
-unsafe fn soften<S: Simd>(scores: &mut [f32; CHUNK], seen: Range<usize>, covered: Range<usize>) -> (f32, f32) {
+unsafe fn soften<S: Simd>(
+    scores: &mut [f32; CHUNK],
+    seen: Range<usize>,
+    covered: Range<usize>,
+) -> (f32, f32) {
     if seen.is_empty() {
         scores[covered].fill(0.0);
         return (f32::NEG_INFINITY, 0.0);

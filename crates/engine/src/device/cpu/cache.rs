@@ -45,12 +45,8 @@ impl Geometry {
 
 impl Cache {
     pub fn new(config: &Config, blocks: usize) -> Result<Cache, OutOfMemory> {
-        let geometry = Geometry {
-            layers: config.layers,
-            blocks,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-        };
+        let geometry =
+            Geometry { layers: config.layers, blocks, kv_heads: config.kv_heads, head_dim: config.head_dim };
         Ok(Cache { data: Memory::zeroed(config.layers * blocks * geometry.block_len())?, geometry })
     }
 

@@ -91,6 +91,7 @@ impl<'a> Prepare<'a> {
             sums: Shared::new(&mut memory.sums),
             half_sums: Shared::new(&mut memory.half_sums),
         };
+        let quantise = quantise && cols.is_multiple_of(BLOCK);
         Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, quantise, memory }
     }
 
@@ -146,7 +147,12 @@ impl Kernel for PrepareRow<'_> {
                 Some((weight, eps)) => {
                     let mean = square_sum::<S>(source) / cols as f32;
                     let factor = 1.0 / (mean + eps).sqrt();
-                    normalise::<S>(&source[self.start..self.end], &weight[self.start..self.end], factor, values);
+                    normalise::<S>(
+                        &source[self.start..self.end],
+                        &weight[self.start..self.end],
+                        factor,
+                        values,
+                    );
                 }
             }
             if self.prepare.quantise {

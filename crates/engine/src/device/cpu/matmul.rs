@@ -70,11 +70,11 @@ impl Product<'_> {
                 let task = Task { product: *self, panel, rows: rows.clone(), column };
                 let format = self.matrix.format;
                 with_packing!(format, P => isa.run(Levels::<P>(task, PhantomData)),
-                    otherwise => match format {
-                        Format::F16 => isa.run(Floats::<F16>(task, PhantomData)),
-                        Format::Bf16 => isa.run(Floats::<Bf16>(task, PhantomData)),
-                        _ => isa.run(Floats::<F32>(task, PhantomData)),
-                    })
+                otherwise => match format {
+                    Format::F16 => isa.run(Floats::<F16>(task, PhantomData)),
+                    Format::Bf16 => isa.run(Floats::<Bf16>(task, PhantomData)),
+                    _ => isa.run(Floats::<F32>(task, PhantomData)),
+                })
             }
         }
     }
@@ -117,7 +117,8 @@ impl Task<'_> {
         unsafe {
             let sums = T::sums::<M>(product.matrix, product.matrix.panel(self.panel), product.input, from);
             for (i, sum) in sums.into_iter().enumerate() {
-                let to = product.output.base.add(product.to.get(row + i) * product.output.stride + self.column);
+                let to =
+                    product.output.base.add(product.to.get(row + i) * product.output.stride + self.column);
                 self.finish::<S>(sum, to);
             }
         }
@@ -411,7 +412,7 @@ impl<S: Simd, K: FloatKind> Tile<S> for FloatTile<K> {
             let values = rows.map(|row| input.values.add(row * cols));
             // Two running sums, for even and odd columns, hide the latency of the additions.
             let mut totals = [[S::splat(0.0); M]; 2];
-            let mut step = |col: usize, totals: &mut [S::F; M]| {
+            let step = |col: usize, totals: &mut [S::F; M]| {
                 let weights = K::load::<S>(panel.add(col * LANES * K::BYTES));
                 for i in 0..M {
                     totals[i] = S::fma(weights, S::splat(*values[i].add(col)), totals[i]);

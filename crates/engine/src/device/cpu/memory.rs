@@ -13,7 +13,7 @@ pub struct Memory<T: Plain> {
     start: *mut u8, // of the values
     base: *mut u8,  // of the mapping
     mapped: usize,  // bytes
-    len: usize,    // values
+    len: usize,     // values
     values: PhantomData<T>,
 }
 

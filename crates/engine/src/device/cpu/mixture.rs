@@ -129,7 +129,8 @@ fn group_by_expert(room: &mut Room, rows: usize, used: usize, experts: usize) {
 fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: &mut Room) {
     let (isa, experts) = (cpu.isa, w.gate.len());
     let ffn = w.gate[0].rows;
-    let source = Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), batch.rows(), x.width, None, true);
+    let source =
+        Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), batch.rows(), x.width, None, true);
     let hidden = Output { base: room.hidden.as_mut_ptr(), stride: ffn };
     let raw_len = batch.rows() * 2 * HIDDEN_UNIT;
     let raw = Shared::new(&mut cpu.raw);
@@ -168,7 +169,8 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
     let (isa, experts) = (cpu.isa, w.down.len());
     let Packed { rows: width, cols: ffn, .. } = w.down[0];
     let quantise = w.down[0].is_quantised();
-    let prepare = Prepare::new(isa, &mut cpu.inputs, &room.hidden, Rows::From(0), slot_count, ffn, None, quantise);
+    let prepare =
+        Prepare::new(isa, &mut cpu.inputs, &room.hidden, Rows::From(0), slot_count, ffn, None, quantise);
     let output = Output { base: room.down.as_mut_ptr(), stride: width };
     let panels_a_unit = 4;
     let units = w.down[0].panels().div_ceil(panels_a_unit);

@@ -40,7 +40,7 @@ pub struct Cpu {
     pool: Pool,
     angles: Angles,
     inputs: InputMemory,
-    raw: Memory<f32>,             // (threads, rows, 2 * HIDDEN_UNIT) gate and up values
+    raw: Memory<f32>,               // (threads, rows, 2 * HIDDEN_UNIT) gate and up values
     partials: Vec<[Partial; TILE]>, // (tiles, chunks), when chunks are shared out
     mixture: MixtureScratch,
     widest: Widest,
@@ -140,6 +140,8 @@ impl Device for Cpu {
     type Buffer = Buffer;
     type Cache = Cache;
 
+    const KV_VALUE_BYTES: usize = 2;
+
     fn describe(&self) -> String {
         format!("cpu ({}, {} threads)", self.isa.name(), self.pool.threads())
     }
@@ -196,7 +198,7 @@ impl Device for Cpu {
         let threads = self.pool.threads();
         let slots = rows * config.experts.as_ref().map_or(1, |experts| experts.used);
         self.inputs = InputMemory::new((rows * self.widest.cols).max(slots * self.widest.expert_width))?;
-        self.raw = Memory::zeroed(threads * slots * 2 * HIDDEN_UNIT)?;
+        self.raw = Memory::zeroed(threads * rows * 2 * HIDDEN_UNIT)?;
         self.partials = vec![[Partial::EMPTY; TILE]; 2 * threads * config.context.div_ceil(CHUNK)];
         self.angles.cos.reserve(rows * config.head_dim / 2);
         self.angles.sin.reserve(rows * config.head_dim / 2);
@@ -232,7 +234,16 @@ impl Device for Cpu {
     fn qkv(&mut self, w: &Attention<Cpu>, x: &Buffer, batch: &Batch, qkv: &mut Buffer, cache: &mut Cache) {
         let (isa, rows) = (self.isa, batch.rows());
         let norm = Some(norm_parts(&w.norm));
-        let prepare = Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, w.qkv.is_quantised());
+        let prepare = Prepare::new(
+            isa,
+            &mut self.inputs,
+            &x.values,
+            Rows::From(0),
+            rows,
+            x.width,
+            norm,
+            w.qkv.is_quantised(),
+        );
         let product = base_product(&w.qkv, w.qkv_bias.as_deref(), prepare.input(), rows, qkv.output(), false);
         let place = Placement { weights: w, batch, angles: &self.angles, isa, width: qkv.width };
         let values = Shared::new(&mut qkv.values);
@@ -292,8 +303,16 @@ impl Device for Cpu {
         batch: &Batch,
     ) {
         let (isa, rows) = (self.isa, batch.rows());
-        let prepare =
-            Prepare::new(isa, &mut self.inputs, &input.values, Rows::From(0), rows, matrix.cols, None, matrix.is_quantised());
+        let prepare = Prepare::new(
+            isa,
+            &mut self.inputs,
+            &input.values,
+            Rows::From(0),
+            rows,
+            matrix.cols,
+            None,
+            matrix.is_quantised(),
+        );
         let bias = bias.map(Vec::as_slice);
         let product = base_product(matrix, bias, prepare.input(), rows, x.output(), true);
         self.pool.run(|worker| {
@@ -310,7 +329,8 @@ impl Device for Cpu {
         let (isa, rows) = (self.isa, batch.rows());
         let quantise = w.gate.is_quantised() || w.up.is_quantised();
         let norm = Some(norm_parts(&w.norm));
-        let prepare = Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, quantise);
+        let prepare =
+            Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, quantise);
         let job = GatedUnits {
             isa,
             gate: &w.gate.parts[0],
@@ -347,7 +367,16 @@ impl Device for Cpu {
         let (isa, rows) = (self.isa, batch.logit_rows.len());
         let norm = Some(norm_parts(&w.norm));
         let from = Rows::List(&batch.logit_rows);
-        let prepare = Prepare::new(isa, &mut self.inputs, &x.values, from, rows, x.width, norm, w.matrix.is_quantised());
+        let prepare = Prepare::new(
+            isa,
+            &mut self.inputs,
+            &x.values,
+            from,
+            rows,
+            x.width,
+            norm,
+            w.matrix.is_quantised(),
+        );
         let product = base_product(&w.matrix, None, prepare.input(), rows, logits.output(), false);
         self.pool.run(|worker| {
             // SAFETY: preparing and multiplying are apart by a barrier; panels are disjoint.

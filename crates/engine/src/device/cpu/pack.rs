@@ -17,8 +17,8 @@ use super::memory::{Memory, OutOfMemory, Shared};
 use super::pool::Pool;
 use super::simd::LANES;
 use crate::load::Tensor;
-use crate::quant::Format;
 use crate::quant::levels::{Levels, read_levels};
+use crate::quant::{Format, quantize_row};
 
 /// Columns in one block of levels.
 pub const BLOCK: usize = 32;
@@ -41,7 +41,7 @@ pub trait Packing: 'static {
     const SCALES: ScaleKind;
     const MINIMA: bool;
     const GROUP: usize = 32; // columns under one scale: 16 or 32
-    const ZERO: u8 = 0;      // level of the weight 0, where there are no minima
+    const ZERO: u8 = 0; // level of the weight 0, where there are no minima
     const TABLE: Option<[u8; 16]> = None; // levels of a 4-bit code
     /// Levels may exceed 127.
     const WIDE: bool = false;
@@ -90,19 +90,58 @@ macro_rules! with_packing {
     ($format:expr, $P:ident => $body:expr, otherwise => $otherwise:expr) => {{
         use $crate::device::cpu::pack;
         match $format {
-            Format::Q4_0 => { type $P = pack::Q4_0; $body }
-            Format::Q4_1 => { type $P = pack::Q4_1; $body }
-            Format::Q5_0 => { type $P = pack::Q5_0; $body }
-            Format::Q5_1 => { type $P = pack::Q5_1; $body }
-            Format::Q8_0 => { type $P = pack::Q8_0; $body }
-            Format::Q2K => { type $P = pack::Q2K; $body }
-            Format::Q3K => { type $P = pack::Q3K; $body }
-            Format::Q4K => { type $P = pack::Q4K; $body }
-            Format::Q5K => { type $P = pack::Q5K; $body }
-            Format::Q6K => { type $P = pack::Q6K; $body }
-            Format::Iq4Nl => { type $P = pack::Iq4Nl; $body }
-            Format::Iq4Xs => { type $P = pack::Iq4Xs; $body }
-            Format::Mxfp4 => { type $P = pack::Mxfp4; $body }
+            Format::Q4_0 => {
+                type $P = pack::Q4_0;
+                $body
+            }
+            Format::Q4_1 => {
+                type $P = pack::Q4_1;
+                $body
+            }
+            Format::Q5_0 => {
+                type $P = pack::Q5_0;
+                $body
+            }
+            Format::Q5_1 => {
+                type $P = pack::Q5_1;
+                $body
+            }
+            Format::Q8_0 => {
+                type $P = pack::Q8_0;
+                $body
+            }
+            Format::Q2K => {
+                type $P = pack::Q2K;
+                $body
+            }
+            Format::Q3K => {
+                type $P = pack::Q3K;
+                $body
+            }
+            Format::Q4K => {
+                type $P = pack::Q4K;
+                $body
+            }
+            Format::Q5K => {
+                type $P = pack::Q5K;
+                $body
+            }
+            Format::Q6K => {
+                type $P = pack::Q6K;
+                $body
+            }
+            Format::Iq4Nl => {
+                type $P = pack::Iq4Nl;
+                $body
+            }
+            Format::Iq4Xs => {
+                type $P = pack::Iq4Xs;
+                $body
+            }
+            Format::Mxfp4 => {
+                type $P = pack::Mxfp4;
+                $body
+            }
             Format::F32 | Format::F16 | Format::Bf16 | Format::Fp8 => $otherwise,
         }
     }};
@@ -139,7 +178,7 @@ impl PanelLayout {
 
 /// One tensor, packed. Rows past the last are zero.
 pub struct Packed {
-    pub format: Format, // FP8 becomes BF16
+    pub format: Format, // FP8 becomes Q8_0, the nearest that takes no more room
     pub rows: usize,
     pub cols: usize,
     pub layout: PanelLayout,
@@ -150,14 +189,15 @@ impl Packed {
     /// Packs rows `first..first + rows` of a tensor.
     pub fn new(pool: &mut Pool, tensor: &Tensor, first: usize, rows: usize) -> Result<Packed, OutOfMemory> {
         let cols = tensor.cols();
-        let format = if tensor.format == Format::Fp8 { Format::Bf16 } else { tensor.format };
+        let format = packed_format(tensor);
         let layout = with_packing!(format, P => PanelLayout::of::<P>(cols),
             otherwise => PanelLayout::of_floats(cols, format.block_bytes()));
         let panels = rows.div_ceil(LANES);
         let mut data = Memory::zeroed(panels * layout.bytes)?;
         let shared = Shared::new(&mut data);
         pool.run(|worker| {
-            let mut packer = Packer { tensor, format, layout, levels: Levels::default(), scratch: Vec::new() };
+            let mut packer =
+                Packer { tensor, format, layout, levels: Levels::default(), scratch: Vec::new() };
             while let Some(panel) = worker.take(panels) {
                 let begin = panel * LANES;
                 // SAFETY: each panel is taken by one thread.
@@ -182,6 +222,27 @@ impl Packed {
     }
 }
 
+/// The format that a tensor is packed in: its own, unless there is no kernel for that.
+fn packed_format(tensor: &Tensor) -> Format {
+    match tensor.format {
+        Format::Fp8 if tensor.cols().is_multiple_of(BLOCK) => Format::Q8_0,
+        Format::Fp8 => Format::Bf16,
+        other => other,
+    }
+}
+
+/// A row's bytes in the format that it is packed in.
+fn row_in<'a>(format: Format, tensor: &'a Tensor, row: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+    if tensor.format == format {
+        return tensor.row_blocks(row, scratch);
+    }
+    let mut values = vec![0.0; tensor.cols()];
+    tensor.row_f32(row, &mut values);
+    scratch.clear();
+    quantize_row(format, &values, scratch);
+    scratch
+}
+
 /// Packs panels of one tensor on one thread.
 struct Packer<'a> {
     tensor: &'a Tensor,
@@ -201,7 +262,7 @@ impl Packer<'_> {
     }
 
     fn pack_levels<P: Packing>(&mut self, row: usize, lane: usize, out: &mut [u8]) {
-        read_levels(self.format, self.tensor.row_blocks(row, &mut self.scratch), &mut self.levels);
+        read_levels(self.format, row_in(self.format, self.tensor, row, &mut self.scratch), &mut self.levels);
         let Levels { levels, scales, minima, super_scales, super_minima } = &self.levels;
         for (block, levels) in levels.chunks_exact(BLOCK).enumerate() {
             let planes = &mut out[block * P::BITS * 64..][..P::BITS * 64];
@@ -226,18 +287,8 @@ impl Packer<'_> {
     }
 
     fn pack_floats(&mut self, row: usize, lane: usize, out: &mut [u8]) {
-        let cols = self.tensor.cols();
-        if self.tensor.format == Format::Fp8 {
-            let mut values = vec![0.0; cols];
-            self.tensor.row_f32(row, &mut values);
-            for (col, value) in values.into_iter().enumerate() {
-                let at = (col * LANES + lane) * 2;
-                out[at..at + 2].copy_from_slice(&half::bf16::from_f32(value).to_le_bytes());
-            }
-            return;
-        }
         let bytes = self.format.block_bytes();
-        let values = self.tensor.row_blocks(row, &mut self.scratch);
+        let values = row_in(self.format, self.tensor, row, &mut self.scratch);
         for (col, value) in values.chunks_exact(bytes).enumerate() {
             let at = (col * LANES + lane) * bytes;
             out[at..at + bytes].copy_from_slice(value);

@@ -32,10 +32,8 @@ unsafe fn dot_wide(u: __m256i, s: __m256i) -> __m256i {
     // SAFETY: registers only.
     unsafe {
         let low = _mm256_set1_epi16(0xff);
-        let even = _mm256_madd_epi16(
-            _mm256_and_si256(u, low),
-            _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(s)),
-        );
+        let even =
+            _mm256_madd_epi16(_mm256_and_si256(u, low), _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(s)));
         let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(u), _mm256_srai_epi16::<8>(s));
         _mm256_add_epi32(even, odd)
     }
@@ -57,9 +55,7 @@ unsafe impl Simd for Avx2 {
     }
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> F2 {
-        unsafe {
-            both([from, from.add(8)], |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast())))
-        }
+        unsafe { both([from, from.add(8)], |p| _mm256_cvtph_ps(_mm_loadu_si128(p.cast()))) }
     }
     #[inline(always)]
     unsafe fn load_bf16(from: *const u16) -> F2 {
@@ -73,17 +69,13 @@ unsafe impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn load_u8(from: *const u8) -> F2 {
         unsafe {
-            both([from, from.add(8)], |p| {
-                _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())))
-            })
+            both([from, from.add(8)], |p| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()))))
         }
     }
     #[inline(always)]
     unsafe fn load_i8(from: *const u8) -> F2 {
         unsafe {
-            both([from, from.add(8)], |p| {
-                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())))
-            })
+            both([from, from.add(8)], |p| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))))
         }
     }
     #[inline(always)]
@@ -225,9 +217,7 @@ unsafe impl Simd for Avx2 {
     unsafe fn dot<const WIDE: bool>(acc: I2, u: I2, s: *const i8) -> I2 {
         unsafe {
             let s = _mm256_set1_epi32(s.cast::<i32>().read_unaligned());
-            pair(acc, u, |acc, u| {
-                _mm256_add_epi32(acc, if WIDE { dot_wide(u, s) } else { dot_narrow(u, s) })
-            })
+            pair(acc, u, |acc, u| _mm256_add_epi32(acc, if WIDE { dot_wide(u, s) } else { dot_narrow(u, s) }))
         }
     }
     #[inline(always)]

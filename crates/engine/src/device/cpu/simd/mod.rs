@@ -210,7 +210,11 @@ mod tests {
                 let x: [f32; LANES] = std::array::from_fn(|i| start as f32 + i as f32 / 16.0);
                 for (got, x) in isa.run(Exp(&x)).into_iter().zip(x) {
                     let want = x.exp();
-                    assert!((got - want).abs() <= 3e-7 * want, "{}: exp({x}) = {got}, not {want}", isa.name());
+                    assert!(
+                        (got - want).abs() <= 3e-7 * want,
+                        "{}: exp({x}) = {got}, not {want}",
+                        isa.name()
+                    );
                 }
             }
         }

@@ -1,0 +1,41 @@
+//! Qwen3: dense, with the heads of q and k normalised.
+
+use super::loaded::{Loader, ModelError};
+use super::{Model, State};
+use crate::batch::Batch;
+use crate::device::{Attention, Device, Head, Mlp};
+use crate::model::config::Rope;
+
+pub struct Qwen3<D: Device> {
+    rope: Rope,
+    embedding: D::Table,
+    layers: Vec<(Attention<D>, Mlp<D>)>,
+    head: Head<D>,
+}
+
+impl<D: Device> Qwen3<D> {
+    pub fn load(loader: &mut Loader<'_, D>) -> Result<Qwen3<D>, ModelError> {
+        Ok(Qwen3 {
+            rope: loader.file.config.rope.clone(),
+            embedding: loader.embedding()?,
+            layers: loader.layers(|loader, layer| Ok((loader.attention(layer)?, loader.mlp(layer)?)))?,
+            head: loader.head()?,
+        })
+    }
+}
+
+impl<D: Device> Model<D> for Qwen3<D> {
+    fn forward(&self, device: &mut D, batch: &Batch, state: &mut State<D>) {
+        let State { x, qkv, attended, inner, logits, cache } = state;
+        device.begin(&self.rope, batch);
+        device.embed(&self.embedding, batch, x);
+        for (attention, mlp) in &self.layers {
+            device.qkv(attention, x, batch, qkv, cache);
+            device.attend(attention, qkv, batch, cache, attended);
+            device.project_add(&attention.out, attention.out_bias.as_ref(), attended, x, batch);
+            device.gate_up(mlp, x, inner, batch);
+            device.project_add(&mlp.down, None, inner, x, batch);
+        }
+        device.head(&self.head, x, batch, logits);
+    }
+}

@@ -1,0 +1,42 @@
+//! Qwen3-Coder-30B-A3B and its kin: heads of q and k normalised, a mixture of experts in each layer.
+
+use super::loaded::{Loader, ModelError};
+use super::{Model, State};
+use crate::batch::Batch;
+use crate::device::{Activation, Attention, Device, Head, Mixture};
+use crate::model::config::Rope;
+
+pub struct Qwen3Moe<D: Device> {
+    rope: Rope,
+    embedding: D::Table,
+    layers: Vec<(Attention<D>, Mixture<D>)>,
+    head: Head<D>,
+}
+
+impl<D: Device> Qwen3Moe<D> {
+    pub fn load(loader: &mut Loader<'_, D>) -> Result<Qwen3Moe<D>, ModelError> {
+        Ok(Qwen3Moe {
+            rope: loader.file.config.rope.clone(),
+            embedding: loader.embedding()?,
+            layers: loader.layers(|loader, layer| {
+                Ok((loader.attention(layer)?, loader.mixture(layer, Activation::Swiglu)?))
+            })?,
+            head: loader.head()?,
+        })
+    }
+}
+
+impl<D: Device> Model<D> for Qwen3Moe<D> {
+    fn forward(&self, device: &mut D, batch: &Batch, state: &mut State<D>) {
+        let State { x, qkv, attended, logits, cache, .. } = state;
+        device.begin(&self.rope, batch);
+        device.embed(&self.embedding, batch, x);
+        for (attention, mixture) in &self.layers {
+            device.qkv(attention, x, batch, qkv, cache);
+            device.attend(attention, qkv, batch, cache, attended);
+            device.project_add(&attention.out, attention.out_bias.as_ref(), attended, x, batch);
+            device.mixture(mixture, x, batch);
+        }
+        device.head(&self.head, x, batch, logits);
+    }
+}
