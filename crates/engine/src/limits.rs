@@ -30,11 +30,17 @@ pub const MODEL_TENSORS_MAX: usize = 1 << 18;
 /// Files that one model is split into.
 pub const MODEL_FILES_MAX: usize = 1024;
 
-/// Bytes of a JSON file beside the weights. The largest is tokenizer.json.
-pub const JSON_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of config.json and its like.
+pub const CONFIG_JSON_BYTES_MAX: u64 = 4 << 20;
 
-/// Bytes of a safetensors header.
-pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the index that says which safetensors file holds which tensor.
+pub const INDEX_JSON_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes of tokenizer.json.
+pub const TOKENIZER_JSON_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of a safetensors header; a file of 60,000 tensors has 8 MB.
+pub const SAFETENSORS_HEADER_BYTES_MAX: u64 = 16 << 20;
 
 /// Bytes of a chat template.
 pub const TEMPLATE_BYTES_MAX: usize = 1 << 20;

@@ -8,15 +8,19 @@ mod check;
 mod config;
 mod error;
 mod fields;
+mod folder;
 pub mod gguf;
+mod json;
 mod reader;
 mod region;
 mod rope;
+pub mod safetensors;
 mod split;
 mod tensor;
 mod tokenizer;
 
 pub use error::{Fault, LoadError};
+pub use folder::FolderMetadata;
 pub use gguf::GgufMetadata;
 pub use tensor::Tensor;
 pub use tokenizer::{GgufVocabulary, TokenizerSource, Vocabulary};
@@ -42,12 +46,13 @@ pub struct ModelFile {
 #[derive(Debug, Clone)]
 pub enum Metadata {
     Gguf(GgufMetadata),
+    Folder(FolderMetadata),
 }
 
 impl ModelFile {
     /// Opens a GGUF file, the first file of a split GGUF, or a Hugging Face folder.
     pub fn open(path: &Path) -> Result<ModelFile, LoadError> {
-        let model = split::open(path)?;
+        let model = if path.is_dir() { folder::open(path)? } else { split::open(path)? };
         check::table(&model)?;
         Ok(model)
     }
@@ -73,10 +78,13 @@ impl ModelFile {
 
     /// What a tokenizer is built from.
     pub fn tokenizer(&self) -> Result<TokenizerSource, LoadError> {
-        let source = match &self.metadata {
-            Metadata::Gguf(metadata) => tokenizer::from_gguf(metadata, self.config.vocab),
-        };
-        source.map_err(|fault| fault.of(&self.path))
+        let vocab = self.config.vocab;
+        match &self.metadata {
+            Metadata::Gguf(metadata) => {
+                tokenizer::from_gguf(metadata, vocab).map_err(|fault| fault.of(&self.path))
+            }
+            Metadata::Folder(metadata) => metadata.tokenizer(vocab),
+        }
     }
 }
 

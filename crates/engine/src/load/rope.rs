@@ -1,6 +1,7 @@
 //! Rotary frequencies with the scaling of long-context models worked in, in the f32 steps that the
 //! models were trained with: at position 100,000 a last digit of a frequency is visible.
 
+use super::error::Fault;
 use crate::model::config::{Rope, RopePairs};
 use std::f64::consts::PI;
 
@@ -36,7 +37,7 @@ pub(super) struct Yarn {
     pub(super) magnitude: Option<f64>,
 }
 
-pub(super) fn rope(base: f64, head_dim: usize, scaling: &Scaling, pairs: RopePairs) -> Rope {
+pub(super) fn rope(base: f64, head_dim: usize, scaling: &Scaling, pairs: RopePairs) -> Result<Rope, Fault> {
     let plain = plain(base, head_dim);
     let (frequencies, magnitude) = match scaling {
         Scaling::None => (plain, 1.0),
@@ -45,7 +46,11 @@ pub(super) fn rope(base: f64, head_dim: usize, scaling: &Scaling, pairs: RopePai
         Scaling::Llama3(llama3) => (plain.iter().map(|f| llama3.scale(*f)).collect(), 1.0),
         Scaling::Yarn(yarn) => (yarn.frequencies(base, head_dim), yarn.magnitude()),
     };
-    Rope { frequencies, magnitude, pairs }
+    let odd = frequencies.iter().chain([&magnitude]).find(|value| !(value.is_finite() && **value > 0.0));
+    match odd {
+        Some(value) => Err(Fault::damaged("a rotary frequency", value, "a number above 0")),
+        None => Ok(Rope { frequencies, magnitude, pairs }),
+    }
 }
 
 /// Wavelengths, in radians, from 1 up to almost `base`.

@@ -85,6 +85,6 @@ impl Arch {
 impl Config {
     /// How many tokens back the attention of `layer` sees, itself included; `None`: all.
     pub fn window(&self, layer: usize) -> Option<usize> {
-        self.window.filter(|_| layer % 2 == 0)
+        self.window.filter(|_| layer.is_multiple_of(2))
     }
 }

@@ -118,7 +118,7 @@ fn rope(
     };
     // Files of the llama architecture have the rows of Q and K reordered so that pairs are neighbours.
     let pairs = if arch == Arch::Llama { RopePairs::Adjacent } else { RopePairs::Halves };
-    Ok(rope::rope(base, head_dim, &scaling, pairs))
+    rope::rope(base, head_dim, &scaling, pairs)
 }
 
 fn rope_factors(tensor: &Tensor, head_dim: usize) -> Result<Vec<f32>, Fault> {

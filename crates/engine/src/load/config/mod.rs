@@ -1,12 +1,14 @@
 //! The configuration of a model from what its files say, every number bounded and fitting the others.
 
+mod folder;
 mod gguf;
 
+pub(super) use folder::from_folder;
 pub(super) use gguf::from_gguf;
 
 use super::error::Fault;
 use super::fields::Fields;
-use crate::limits::HEAD_DIM_MAX;
+use crate::limits::{HEAD_DIM_MAX, HEADS_MAX};
 
 /// Largest base and factor of a rotary embedding that is taken for real.
 const ROPE_BASE_MAX: f64 = 1e12;
@@ -28,8 +30,8 @@ struct HeadNames {
 }
 
 fn heads(fields: &impl Fields, names: &HeadNames, hidden: usize) -> Result<Heads, Fault> {
-    let heads = fields.needed_size(names.heads, crate::limits::HEADS_MAX)?;
-    let kv_heads = fields.size(names.kv_heads, crate::limits::HEADS_MAX)?.unwrap_or(heads);
+    let heads = fields.needed_size(names.heads, HEADS_MAX)?;
+    let kv_heads = fields.size(names.kv_heads, HEADS_MAX)?.unwrap_or(heads);
     if !heads.is_multiple_of(kv_heads) {
         let expected = format!("a divisor of {heads}, the number of heads");
         return Err(Fault::damaged(fields.label(names.kv_heads), kv_heads, expected));

@@ -169,7 +169,7 @@ fn known_formats() -> String {
 fn place(tensors: &mut [TensorInfo], header: usize, alignment: u64, file: usize) -> Result<(), Fault> {
     let data = header.next_multiple_of(alignment as usize);
     for tensor in tensors.iter_mut() {
-        if tensor.offset as u64 % alignment != 0 {
+        if !(tensor.offset as u64).is_multiple_of(alignment) {
             let field = format!("the offset of {}", quoted(&tensor.name));
             return Err(Fault::damaged(field, tensor.offset, format!("a multiple of {alignment}")));
         }

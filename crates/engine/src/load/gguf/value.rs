@@ -155,9 +155,10 @@ fn elements(reader: &mut Reader, key: &str, kind: ValueKind, len: u64, depth: us
         return if flawed { Err(not_a_bool(key)) } else { Ok(()) };
     }
     for i in 0..len {
-        match kind {
-            ValueKind::Array => drop(array(reader, key, depth + 1)?),
-            _ => drop(reader.string(&format_args!("element {i} of {}", quoted(key)))?),
+        if kind == ValueKind::Array {
+            array(reader, key, depth + 1)?;
+        } else {
+            reader.string(&format_args!("element {i} of {}", quoted(key)))?;
         }
     }
     Ok(())
