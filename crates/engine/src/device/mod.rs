@@ -1,0 +1,3 @@
+//! What computes: each device is a `Runner` of its own kind.
+
+pub mod scripted;
