@@ -226,7 +226,7 @@ mod tests {
             })
             .collect();
         assert_eq!(pool.allocate(), None);
-        [1, 0, 2].map(|i| pool.release(held[i]));
+        [1, 0, 2].into_iter().for_each(|i| pool.release(held[i]));
         pool.hold(held[1]);
         pool.release(held[1]);
         let evicted: Vec<u32> = std::iter::from_fn(|| pool.allocate()).collect();

@@ -30,6 +30,9 @@ impl Scheduler {
         max_tokens: u32,
     ) -> Result<(u32, Counts), Failure> {
         let slot = self.sequences.find(id)?;
+        if self.sequences[slot].run.is_none() {
+            return Err(Failure::NotRunning(id));
+        }
         self.check_tokens(tokens)?;
         let context = self.limits.context;
         let sequence = &mut self.sequences[slot];
