@@ -5,8 +5,15 @@
 
 pub mod batch;
 pub mod device;
+pub mod kv;
 pub mod limits;
 pub mod load;
+pub mod message;
 pub mod model;
+mod prefix;
 pub mod quant;
 pub mod runner;
+pub mod sample;
+pub mod schedule;
+pub mod sequence;
+pub mod step;

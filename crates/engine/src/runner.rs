@@ -1,6 +1,7 @@
 //! The seam between deciding (scheduler, sequences, sampling) and computing (a model on a device).
 
 use crate::batch::Batch;
+use serde::{Deserialize, Serialize};
 
 /// A loaded model with its KV pool: runs one batch at a time and allocates nothing while doing so.
 pub trait Runner: Send {
@@ -17,7 +18,7 @@ pub trait Runner: Send {
     fn copy_block(&mut self, from: u32, to: u32);
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerFacts {
     pub vocab: usize,
     pub context: usize,   // tokens in one sequence, at most

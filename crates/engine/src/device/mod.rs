@@ -5,6 +5,7 @@
 
 pub mod cpu;
 pub mod plain;
+pub mod scripted;
 
 use crate::batch::Batch;
 use crate::load::Tensor;

@@ -1,7 +1,7 @@
 //! Mapped files, and pieces of them.
 
 use super::error::{Fault, LoadError};
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -13,12 +13,21 @@ use std::sync::Arc;
 pub(crate) struct MappedFile {
     pub(crate) path: PathBuf,
     map: Mmap,
+    on_disk: bool,
 }
 
 impl MappedFile {
     pub(super) fn open(path: &Path) -> Result<Arc<MappedFile>, LoadError> {
         let map = map(path).map_err(|error| Fault::Io(error).of(path))?;
-        Ok(Arc::new(MappedFile { path: path.to_path_buf(), map }))
+        Ok(Arc::new(MappedFile { path: path.to_path_buf(), map, on_disk: true }))
+    }
+
+    /// A file that is not on disk: weights made in memory.
+    pub(super) fn in_memory(bytes: &[u8]) -> io::Result<Arc<MappedFile>> {
+        let mut map = MmapMut::map_anon(bytes.len())?;
+        map.copy_from_slice(bytes);
+        let map = map.make_read_only()?;
+        Ok(Arc::new(MappedFile { path: PathBuf::from("(memory)"), map, on_disk: false }))
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -67,7 +76,7 @@ impl Region {
         let page = page_bytes();
         let start = self.range.start.next_multiple_of(page);
         let end = self.range.end / page * page;
-        if start < end {
+        if start < end && self.file.on_disk {
             // SAFETY: the map is a read-only view of a file, so dropped pages come back unchanged.
             let advised = unsafe {
                 self.file.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)

@@ -1,7 +1,7 @@
 //! A weight as it lies in the mapped files, seen as rows of one format whatever the files look like.
 
-use super::error::{Fault, quoted};
-use super::region::Region;
+use super::error::{Fault, LoadError, quoted};
+use super::region::{MappedFile, Region};
 use crate::quant::{Format, dequantize_row};
 use std::path::Path;
 use std::sync::Arc;
@@ -59,6 +59,15 @@ impl Tensor {
             return Err(Fault::damaged(quoted(&tensor.name), found, "data for every row"));
         }
         Ok(tensor)
+    }
+
+    /// A tensor of these bytes, for tests and for benchmarks on made-up weights.
+    pub fn in_memory(name: &str, shape: &[usize], format: Format, bytes: &[u8]) -> Result<Tensor, LoadError> {
+        let whole = |file: Arc<MappedFile>| Region::new(&file, 0..bytes.len());
+        let path = Path::new("(memory)");
+        let file = MappedFile::in_memory(bytes).map_err(|error| Fault::Io(error).of(path))?;
+        let parts = whole(file).map(|data| Part { data, scales: None }).into_iter().collect();
+        Tensor::new(name.into(), shape.into(), format, Layout::PLAIN, parts).map_err(|fault| fault.of(path))
     }
 
     fn holds(&self, part: &Part) -> bool {

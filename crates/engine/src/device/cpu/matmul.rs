@@ -412,20 +412,31 @@ impl<S: Simd, K: FloatKind> Tile<S> for FloatTile<K> {
             let values = rows.map(|row| input.values.add(row * cols));
             // Two running sums, for even and odd columns, hide the latency of the additions.
             let mut totals = [[S::splat(0.0); M]; 2];
-            let step = |col: usize, totals: &mut [S::F; M]| {
-                let weights = K::load::<S>(panel.add(col * LANES * K::BYTES));
-                for i in 0..M {
-                    totals[i] = S::fma(weights, S::splat(*values[i].add(col)), totals[i]);
-                }
-            };
             for pair in 0..cols / 2 {
-                step(2 * pair, &mut totals[0]);
-                step(2 * pair + 1, &mut totals[1]);
+                float_step::<S, K, M>(panel, 2 * pair, values, &mut totals[0]);
+                float_step::<S, K, M>(panel, 2 * pair + 1, values, &mut totals[1]);
             }
             if cols % 2 == 1 {
-                step(cols - 1, &mut totals[0]);
+                float_step::<S, K, M>(panel, cols - 1, values, &mut totals[0]);
             }
             std::array::from_fn(|i| S::add(totals[0][i], totals[1][i]))
+        }
+    }
+}
+
+/// Adds one column's products.
+#[inline(always)]
+unsafe fn float_step<S: Simd, K: FloatKind, const M: usize>(
+    panel: *const u8,
+    col: usize,
+    values: [*const f32; M],
+    totals: &mut [S::F; M],
+) {
+    // SAFETY: passed on from `sums`.
+    unsafe {
+        let weights = K::load::<S>(panel.add(col * LANES * K::BYTES));
+        for i in 0..M {
+            totals[i] = S::fma(weights, S::splat(*values[i].add(col)), totals[i]);
         }
     }
 }

@@ -651,16 +651,22 @@ impl Kernel for Activate<'_> {
 unsafe fn activate<S: Simd>(activation: Activation, gate: S::F, up: S::F) -> S::F {
     // SAFETY: registers only.
     unsafe {
-        let swish = |gate: S::F, slope: f32| {
-            let decay = exp::<S>(S::mul(gate, S::splat(-slope)));
-            S::div(gate, S::add(S::splat(1.0), decay))
-        };
         match activation {
-            Activation::Swiglu => S::mul(swish(gate, 1.0), up),
+            Activation::Swiglu => S::mul(swish::<S>(gate, 1.0), up),
             Activation::ClampedSwiglu => {
                 let up = S::max(S::min(up, S::splat(7.0)), S::splat(-7.0));
-                S::mul(swish(S::min(gate, S::splat(7.0)), 1.702), S::add(up, S::splat(1.0)))
+                S::mul(swish::<S>(S::min(gate, S::splat(7.0)), 1.702), S::add(up, S::splat(1.0)))
             }
         }
+    }
+}
+
+/// `gate * sigmoid(slope * gate)`
+#[inline(always)]
+unsafe fn swish<S: Simd>(gate: S::F, slope: f32) -> S::F {
+    // SAFETY: registers only.
+    unsafe {
+        let decay = exp::<S>(S::mul(gate, S::splat(-slope)));
+        S::div(gate, S::add(S::splat(1.0), decay))
     }
 }

@@ -1,0 +1,221 @@
+//! From logits to a token, in place and without allocation.
+//!
+//! The order is fixed: repetition, presence and frequency penalties, logit bias, temperature, top-k, top-p,
+//! min-p, draw. Temperature 0 takes the best token (the lowest id of equals) right after the bias.
+
+mod exp;
+mod filter;
+mod logprob;
+mod penalty;
+mod random;
+
+pub use penalty::Seen;
+
+use crate::limits::{LOGIT_BIAS_MAX, TOP_LOGPROBS_MAX};
+use crate::message::TokenLogprob;
+use filter::Candidate;
+use serde::{Deserialize, Serialize};
+
+/// Temperatures below this are 0: dividing by them leaves one token anyway, or overflows.
+const GREEDY_BELOW: f32 = 1e-4;
+
+/// How a token is chosen. The default is greedy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    pub temperature: f32,        // 0: greedy
+    pub top_k: u32,              // 0: off
+    pub top_p: f32,              // 1: off
+    pub min_p: f32,              // 0: off
+    pub repetition_penalty: f32, // 1: off
+    pub presence_penalty: f32,   // 0: off
+    pub frequency_penalty: f32,  // 0: off
+    pub bias: Vec<(u32, f32)>,   // (token, added to its logit)
+    pub seed: u64,
+    pub logprobs: Option<u8>, // tell the chosen token's log-probability, and this many of the best
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            bias: Vec::new(),
+            seed: 0,
+            logprobs: None,
+        }
+    }
+}
+
+/// A setting outside its range.
+#[derive(Debug, Clone, PartialEq, thiserror::Error, Serialize, Deserialize)]
+#[error("{field} is {value}, it must be {expected}")]
+pub struct BadSampling {
+    pub field: String,
+    pub value: f64,
+    pub expected: String,
+}
+
+/// Logits from which no token can be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum BadLogits {
+    #[error("the model computed a logit that is not a number: the weights or the device are faulty")]
+    NotANumber,
+    #[error("the model computed an infinite logit: the weights or the device are faulty")]
+    Infinite,
+    #[error("no token is allowed here: every logit is minus infinity")]
+    NoneAllowed,
+}
+
+impl Sampling {
+    pub fn validate(&self) -> Result<(), BadSampling> {
+        in_range("temperature", self.temperature, 0.0, 100.0)?;
+        in_range("top_p", self.top_p, 0.0, 1.0)?;
+        in_range("min_p", self.min_p, 0.0, 1.0)?;
+        in_range("repetition_penalty", self.repetition_penalty, 0.01, 100.0)?;
+        in_range("presence_penalty", self.presence_penalty, -100.0, 100.0)?;
+        in_range("frequency_penalty", self.frequency_penalty, -100.0, 100.0)?;
+        at_most("the count of biased tokens", self.bias.len(), LOGIT_BIAS_MAX)?;
+        at_most("logprobs", self.logprobs.unwrap_or(0) as usize, TOP_LOGPROBS_MAX)?;
+        self.bias.iter().try_for_each(|&(_, bias)| in_range("a logit bias", bias, -1000.0, 1000.0))
+    }
+
+    fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+}
+
+fn in_range(field: &str, value: f32, min: f32, max: f32) -> Result<(), BadSampling> {
+    match (min..=max).contains(&value) {
+        true => Ok(()),
+        false => Err(BadSampling {
+            field: field.to_owned(),
+            value: value.into(),
+            expected: format!("from {min} to {max}"),
+        }),
+    }
+}
+
+fn at_most(field: &str, value: usize, max: usize) -> Result<(), BadSampling> {
+    match value <= max {
+        true => Ok(()),
+        false => Err(BadSampling {
+            field: field.to_owned(),
+            value: value as f64,
+            expected: format!("at most {max}"),
+        }),
+    }
+}
+
+/// Scratch for one token at a time.
+pub struct Sampler {
+    candidates: Vec<Candidate>, // (up to vocab)
+    raw: Vec<f32>,              // (vocab) the model's logits, when log-probabilities are wanted
+    top: Vec<TokenLogprob>,     // (up to TOP_LOGPROBS_MAX) of the last token
+}
+
+impl Sampler {
+    pub fn new(vocab: usize) -> Sampler {
+        Sampler {
+            candidates: Vec::with_capacity(vocab),
+            raw: Vec::with_capacity(vocab),
+            top: Vec::with_capacity(TOP_LOGPROBS_MAX),
+        }
+    }
+
+    /// Chooses the token for `position` of a sequence and, when asked for, tells its log-probability; the
+    /// best ones are then in `top`. The logits are used up.
+    pub fn sample(
+        &mut self,
+        logits: &mut [f32],
+        sampling: &Sampling,
+        seen: &Seen,
+        position: usize,
+    ) -> Result<(u32, Option<f32>), BadLogits> {
+        let max = checked_max(logits)?;
+        let log_sum = sampling.logprobs.map(|count| self.remember(logits, max, count));
+        let token = self.choose(logits, sampling, seen, position)?;
+        let logprob = log_sum.and_then(|log_sum| Some(self.raw.get(token as usize)? - log_sum));
+        Ok((token, logprob))
+    }
+
+    /// The most likely tokens beside the last chosen one; empty when none were asked for.
+    pub fn top(&self, sampling: &Sampling) -> &[TokenLogprob] {
+        if sampling.logprobs.is_some() { &self.top } else { &[] }
+    }
+
+    fn remember(&mut self, logits: &[f32], max: f32, count: u8) -> f32 {
+        self.raw.clear();
+        self.raw.extend_from_slice(logits);
+        let log_sum = logprob::log_sum_exp(logits, max);
+        logprob::most_likely(logits, log_sum, count.into(), &mut self.top);
+        log_sum
+    }
+
+    fn choose(
+        &mut self,
+        logits: &mut [f32],
+        sampling: &Sampling,
+        seen: &Seen,
+        position: usize,
+    ) -> Result<u32, BadLogits> {
+        seen.penalize(logits, sampling);
+        for &(token, bias) in &sampling.bias {
+            logits.get_mut(token as usize).into_iter().for_each(|logit| *logit += bias);
+        }
+        let max = checked_max(logits)?;
+        if sampling.temperature < GREEDY_BELOW {
+            return Ok(position_of(logits, max));
+        }
+        let scale = 1.0 / sampling.temperature;
+        logits.iter_mut().for_each(|logit| *logit = (*logit - max) * scale);
+        self.filter(logits, sampling);
+        let share = random::uniform(sampling.seed, position);
+        filter::draw(&self.candidates, share).ok_or(BadLogits::NoneAllowed)
+    }
+
+    fn filter(&mut self, log_weights: &[f32], sampling: &Sampling) {
+        match sampling.top_k {
+            0 => filter::all(log_weights, &mut self.candidates),
+            k => filter::top_k(log_weights, k as usize, &mut self.candidates),
+        }
+        if sampling.top_p < 1.0 {
+            filter::top_p(sampling.top_p, &mut self.candidates);
+        }
+        if sampling.min_p > 0.0 {
+            filter::min_p(sampling.min_p, &mut self.candidates);
+        }
+    }
+}
+
+/// The largest logit, once it is sure that they make sense.
+fn checked_max(logits: &[f32]) -> Result<f32, BadLogits> {
+    const LANES: usize = 16;
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    let mut max = [f32::NEG_INFINITY; LANES];
+    let mut nan = [false; LANES];
+    for chunk in chunks {
+        for lane in 0..LANES {
+            max[lane] = if chunk[lane] > max[lane] { chunk[lane] } else { max[lane] };
+            nan[lane] |= chunk[lane].is_nan();
+        }
+    }
+    let max = max.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+    if nan.contains(&true) || rest.iter().any(|logit| logit.is_nan()) {
+        return Err(BadLogits::NotANumber);
+    }
+    match max {
+        f32::INFINITY => Err(BadLogits::Infinite),
+        f32::NEG_INFINITY => Err(BadLogits::NoneAllowed),
+        max => Ok(max),
+    }
+}
+
+/// The lowest token with this logit.
+fn position_of(logits: &[f32], wanted: f32) -> u32 {
+    logits.iter().position(|&logit| logit == wanted).unwrap_or(0) as u32
+}

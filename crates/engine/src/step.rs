@@ -1,0 +1,162 @@
+//! The hot path: schedule, forward, sample, accept, emit.
+
+use crate::batch::Batch;
+use crate::limits::{BATCH_LOGIT_ROWS_MAX, KV_BLOCK_TOKENS};
+use crate::message::{Command, Counts, Event, Failure, FinishReason, Stats};
+use crate::runner::{Runner, RunnerError, RunnerFacts};
+use crate::sample::Sampler;
+use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot};
+
+/// A model with everything that decides what it computes next. Driven from one thread.
+pub struct Engine {
+    runner: Box<dyn Runner>,
+    scheduler: Scheduler,
+    sampler: Sampler,
+    plan: Plan,
+    batch: Batch,
+}
+
+/// Whether a step had anything to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    Stepped,
+    /// Nothing runs: no step is of use before the next command.
+    Idle,
+}
+
+impl Engine {
+    pub fn new(runner: Box<dyn Runner>) -> Engine {
+        let facts = runner.facts();
+        let limits = Limits::new(facts);
+        Engine {
+            scheduler: Scheduler::new(facts.kv_blocks, limits),
+            sampler: Sampler::new(facts.vocab),
+            plan: Plan::with_capacity(limits.seats),
+            batch: empty_batch(limits),
+            runner,
+        }
+    }
+
+    pub fn facts(&self) -> RunnerFacts {
+        self.runner.facts()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.scheduler.stats()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+
+    /// One forward pass and what follows from it. Allocates nothing while sequences only decode (and ask for
+    /// no log-probabilities, which travel in a vector of their own). An error means that the device is lost.
+    pub fn step(&mut self, events: &mut Vec<Event>) -> Result<Progress, RunnerError> {
+        self.scheduler.plan(&mut self.plan);
+        if self.plan.work.is_empty() {
+            return Ok(Progress::Idle);
+        }
+        self.fill_batch(events);
+        self.plan.copies.iter().for_each(|copy| self.runner.copy_block(copy.from, copy.to));
+        self.runner.forward(&self.batch)?;
+        let mut logits = 0;
+        for index in 0..self.plan.work.len() {
+            let work = self.plan.work[index];
+            self.scheduler.advance(work);
+            match work.ends {
+                Ends::Unfinished => {}
+                Ends::Prefilled => self.finish(work.slot, FinishReason::Length, events),
+                Ends::WithToken => {
+                    self.next_token(work.slot, logits, events);
+                    logits += 1;
+                }
+            }
+        }
+        Ok(Progress::Stepped)
+    }
+
+    /// Obeys one command. What cannot be obeyed is told as `Event::Failed`.
+    pub fn command(&mut self, command: &Command, events: &mut Vec<Event>) {
+        let cancelled = |sequence, counts: Option<Counts>| {
+            let reason = FinishReason::Cancelled;
+            counts.map(|counts| Event::Finished { sequence, reason, counts })
+        };
+        let (sequence, outcome) = match *command {
+            Command::Generate(ref request) => {
+                (request.sequence, self.scheduler.generate(request).map(|_| None))
+            }
+            Command::Steer { sequence, ref tokens, max_tokens } => {
+                let steered = self.scheduler.steer(sequence, tokens, max_tokens);
+                (sequence, steered.map(|(kept, counts)| Some(Event::Steered { sequence, kept, counts })))
+            }
+            Command::Cancel { sequence } => {
+                (sequence, self.scheduler.cancel(sequence).map(|counts| cancelled(sequence, counts)))
+            }
+            Command::Truncate { sequence, len } => {
+                (sequence, self.scheduler.truncate(sequence, len).map(|counts| cancelled(sequence, counts)))
+            }
+            Command::Fork { sequence, of, at } => {
+                (sequence, self.scheduler.fork(sequence, of, at).map(|_| None))
+            }
+            Command::Release { sequence } => {
+                (sequence, self.scheduler.release(sequence).map(|counts| cancelled(sequence, counts)))
+            }
+            Command::Stats => return events.push(Event::Stats(self.stats())),
+            Command::Shutdown => return,
+        };
+        events.extend(outcome.unwrap_or_else(|failure| Some(Event::Failed { sequence, failure })));
+    }
+
+    fn fill_batch(&mut self, events: &mut Vec<Event>) {
+        self.batch.clear();
+        for work in &self.plan.work {
+            let sequence = self.scheduler.sequence(work.slot);
+            let (from, lease) = (sequence.lease.computed, &sequence.lease);
+            let wants_logits = work.ends == Ends::WithToken;
+            self.batch.push(&sequence.tokens[from..from + work.rows], from, &lease.blocks, wants_logits);
+            if let (true, Some(run)) = (work.starts, &sequence.run) {
+                let Counts { cached, new, .. } = run.counts;
+                events.push(Event::Started { sequence: sequence.id, cached, new, broke: run.broke });
+            }
+        }
+    }
+
+    /// Samples from the `index`-th logits of the batch. A constraint would mask them here first.
+    fn next_token(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) {
+        let sequence = self.scheduler.sequence(slot);
+        let Some(run) = &sequence.run else { return };
+        let (id, position) = (sequence.id, sequence.tokens.len());
+        let logits = self.runner.logits(index);
+        match self.sampler.sample(logits, &run.sampling, &run.seen, position) {
+            Ok((token, logprob)) => {
+                let top = self.sampler.top(&run.sampling).to_vec();
+                events.push(Event::Token { sequence: id, token, logprob, top });
+                if let Some(reason) = self.scheduler.accept(slot, token) {
+                    self.finish(slot, reason, events);
+                }
+            }
+            Err(bad) => {
+                self.scheduler.fail(slot);
+                events.push(Event::Failed { sequence: id, failure: Failure::Logits(bad) });
+            }
+        }
+    }
+
+    fn finish(&mut self, slot: Slot, reason: FinishReason, events: &mut Vec<Event>) {
+        let sequence = self.scheduler.sequence(slot).id;
+        let counts = self.scheduler.finish(slot);
+        events.push(Event::Finished { sequence, reason, counts });
+    }
+}
+
+/// A batch that never has to grow.
+fn empty_batch(limits: Limits) -> Batch {
+    let blocks = limits.context.div_ceil(KV_BLOCK_TOKENS) + 1;
+    Batch {
+        tokens: Vec::with_capacity(limits.rows),
+        positions: Vec::with_capacity(limits.rows),
+        spans: Vec::with_capacity(limits.seats),
+        blocks: Vec::with_capacity(blocks * limits.seats),
+        logit_rows: Vec::with_capacity(BATCH_LOGIT_ROWS_MAX),
+    }
+}

@@ -1,0 +1,81 @@
+//! What the tests of the engine share.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use flint_engine::device::scripted::{Script, Scripted, ScriptedOptions};
+use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
+use flint_engine::sample::Sampling;
+use flint_engine::step::{Engine, Progress};
+
+pub fn options(script: Script) -> ScriptedOptions {
+    ScriptedOptions { vocab: 256, context: 2048, kv_blocks: 128, script, rate: None, fault: None }
+}
+
+pub fn engine(options: ScriptedOptions) -> Engine {
+    Engine::new(Box::new(Scripted::new(options).unwrap()))
+}
+
+pub fn request(sequence: u64, base: Base, tokens: &[u32], max_tokens: u32) -> Generate {
+    Generate {
+        sequence: SequenceId(sequence),
+        base,
+        tokens: tokens.to_vec(),
+        resumed: 0,
+        max_tokens,
+        stop_tokens: Vec::new(),
+        sampling: Sampling::default(),
+        priority: Priority::Interactive,
+        tenant: Tenant(1),
+    }
+}
+
+pub fn command(engine: &mut Engine, command: Command) -> Vec<Event> {
+    let mut events = Vec::new();
+    engine.command(&command, &mut events);
+    events
+}
+
+pub fn generate(engine: &mut Engine, request: Generate) -> Vec<Event> {
+    command(engine, Command::Generate(request))
+}
+
+/// Steps until nothing runs.
+pub fn run(engine: &mut Engine) -> Vec<Event> {
+    let mut events = Vec::new();
+    while engine.step(&mut events).unwrap() == Progress::Stepped {}
+    events
+}
+
+pub fn step(engine: &mut Engine) -> Vec<Event> {
+    let mut events = Vec::new();
+    engine.step(&mut events).unwrap();
+    events
+}
+
+pub fn tokens_of(events: &[Event], wanted: u64) -> Vec<u32> {
+    let token = |event: &Event| match event {
+        Event::Token { sequence, token, .. } if sequence.0 == wanted => Some(*token),
+        _ => None,
+    };
+    events.iter().filter_map(token).collect()
+}
+
+/// SplitMix64: a whole trial is repeated from its seed.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
