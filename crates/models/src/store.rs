@@ -1,0 +1,81 @@
+//! Where models lie on this machine.
+
+use crate::catalogue::{Entry, Source};
+use crate::name::ModelName;
+use std::path::{Path, PathBuf};
+
+/// Flint's own folder of models, and the hub's cache, which is read where it has a file already.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub models: PathBuf,
+    pub hub_cache: PathBuf, // `hub` in HF_HOME
+}
+
+/// Whom to ask for bytes.
+#[derive(Debug, Clone)]
+pub struct Endpoints {
+    pub hub: String, // such as https://huggingface.co
+    pub hub_token: Option<String>,
+    pub python: PathBuf, // runs pip
+}
+
+impl Store {
+    /// The file or folder of a model, if it is here.
+    pub fn find(&self, name: &ModelName) -> Option<PathBuf> {
+        let own = match name {
+            ModelName::Path(path) => path.clone(),
+            other => self.place(other),
+        };
+        if own.exists() {
+            return Some(own);
+        }
+        match name {
+            ModelName::Known(entry) => self.find_in_hub_cache(entry),
+            ModelName::Hub { repository, file: Some(file) } => self.hub_file(repository, file, None),
+            ModelName::Hub { file: None, .. } => None,
+            ModelName::Package(_) | ModelName::Url(_) | ModelName::Path(_) => None,
+        }
+    }
+
+    /// Where a pulled model goes.
+    pub fn place(&self, name: &ModelName) -> PathBuf {
+        match name {
+            ModelName::Known(entry) => self.models.join(format!("{}.gguf", entry.name)),
+            ModelName::Hub { repository, file: Some(file) } => {
+                self.models.join("hub").join(repository).join(file)
+            }
+            ModelName::Hub { repository, file: None } => self.models.join("hub").join(repository),
+            ModelName::Package(package) => self.models.join("pypi").join(format!("{package}.gguf")),
+            ModelName::Url(url) => self.models.join("url").join(plain_file_name(url)),
+            ModelName::Path(path) => self.models.join(path.file_name().unwrap_or_default()),
+        }
+    }
+
+    fn find_in_hub_cache(&self, entry: &Entry) -> Option<PathBuf> {
+        entry.sources.iter().find_map(|source| match source {
+            Source::Hub { repository, file } => self.hub_file(repository, file, Some(&entry.sha256)),
+            Source::Wheels { .. } => None,
+        })
+    }
+
+    /// A file of any snapshot in the hub's cache. With a digest, only a blob of that name will do.
+    fn hub_file(&self, repository: &str, file: &str, sha256: Option<&str>) -> Option<PathBuf> {
+        let folder = self.hub_cache.join(format!("models--{}", repository.replace('/', "--")));
+        let snapshots = std::fs::read_dir(folder.join("snapshots")).ok()?;
+        snapshots
+            .flatten()
+            .map(|snapshot| snapshot.path().join(file))
+            .find(|path| path.is_file() && sha256.is_none_or(|sha256| is_blob(path, sha256)))
+    }
+}
+
+/// The hub's cache names large files by their digest and links to them.
+fn is_blob(path: &Path, sha256: &str) -> bool {
+    path.canonicalize().is_ok_and(|blob| blob.file_name().is_some_and(|name| name == sha256))
+}
+
+fn plain_file_name(url: &str) -> String {
+    let path = url.split(['?', '#']).next().unwrap_or(url);
+    let name = path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("model.gguf");
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}
