@@ -23,6 +23,8 @@ pub enum Fault {
     Truncated { field: String, needed: u64, left: u64 },
     #[error("{field} is {found}, expected {expected}. The file is damaged: get it again.")]
     Damaged { field: String, found: String, expected: String },
+    #[error("{field} cannot be understood: {reason}. The file is damaged: get it again.")]
+    Unreadable { field: String, reason: String },
     #[error("{field} is missing, expected {expected}. The model is not complete: get it again.")]
     Missing { field: String, expected: String },
     #[error("{field} is {found}, expected {expected}. Flint cannot run this: choose another file or model.")]
@@ -40,6 +42,10 @@ impl Fault {
     pub(crate) fn damaged(field: impl Display, found: impl Display, expected: impl Display) -> Fault {
         let (field, found, expected) = (field.to_string(), found.to_string(), expected.to_string());
         Fault::Damaged { field, found, expected }
+    }
+
+    pub(crate) fn unreadable(field: impl Display, reason: impl Display) -> Fault {
+        Fault::Unreadable { field: field.to_string(), reason: reason.to_string() }
     }
 
     pub(crate) fn missing(field: impl Display, expected: impl Display) -> Fault {

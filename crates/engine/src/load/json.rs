@@ -36,8 +36,7 @@ fn read_up_to(file: &File, max: u64) -> io::Result<Vec<u8>> {
 }
 
 pub(super) fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T, LoadError> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Fault::damaged("the file", error, "JSON as Hugging Face writes it").of(path))
+    serde_json::from_slice(bytes).map_err(|error| Fault::unreadable("the JSON", error).of(path))
 }
 
 /// A JSON object, or an empty one when the file is not there.

@@ -1,11 +1,12 @@
 //! Safetensors: the length of a JSON header, the header, and the tensors it describes back to back.
 
 use super::error::{Fault, quoted};
-use super::json::UniqueMap;
 use super::reader::Reader;
 use crate::limits::{MODEL_TENSORS_MAX, NAME_BYTES_MAX, SAFETENSORS_HEADER_BYTES_MAX};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
 
 const DIMENSIONS_MAX: usize = 8;
@@ -51,12 +52,50 @@ impl Dtype {
     }
 }
 
-/// A value of the header: a tensor, or the free-form `__metadata__`.
+/// What the header says of one tensor.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Entry {
-    Tensor { dtype: String, shape: Vec<u64>, data_offsets: (u64, u64) },
-    Other(IgnoredAny),
+struct Entry {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: (u64, u64),
+}
+
+/// The tensors of a header, each name once, without the free-form `__metadata__`.
+struct Entries(Vec<(String, Entry)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = Entries;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+        let mut entries = Vec::new();
+        let mut names = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !names.insert(name.clone()) {
+                return Err(A::Error::custom(format_args!("{} there twice", quoted(&name))));
+            }
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let entry = map.next_value();
+            let entry =
+                entry.map_err(|error| A::Error::custom(format_args!("{}: {error}", quoted(&name))))?;
+            entries.push((name, entry));
+        }
+        Ok(Entries(entries))
+    }
 }
 
 /// Checks the header of a file of `file_len` bytes; `bytes` are the file's first, at least the header.
@@ -68,16 +107,16 @@ pub fn parse_header(bytes: &[u8], file_len: u64) -> Result<Vec<StoredTensor>, Fa
         return Err(Fault::damaged("the length of the header", len, expected));
     }
     let json = reader.take(len, &"the header")?;
-    let entries: UniqueMap<Entry> = serde_json::from_slice(json)
-        .map_err(|error| Fault::damaged("the header", error, "a JSON object of tensors, each once"))?;
-    if entries.0.len() > MODEL_TENSORS_MAX {
+    let Entries(entries) =
+        serde_json::from_slice(json).map_err(|error| Fault::unreadable("the header", error))?;
+    if entries.len() > MODEL_TENSORS_MAX {
         let expected = format!("at most {MODEL_TENSORS_MAX}");
-        return Err(Fault::damaged("the number of tensors", entries.0.len(), expected));
+        return Err(Fault::damaged("the number of tensors", entries.len(), expected));
     }
     let data = reader.position();
     let data_len = file_len.saturating_sub(data as u64);
     let mut tensors = Vec::new();
-    for (name, entry) in entries.0.into_iter().filter(|(name, _)| name != "__metadata__") {
+    for (name, entry) in entries {
         tensors.push(tensor(name, entry, data, data_len)?);
     }
     back_to_back(&mut tensors, data, data_len)?;
@@ -89,12 +128,9 @@ fn tensor(name: String, entry: Entry, data: usize, data_len: u64) -> Result<Stor
         let found = format!("{} bytes long", name.len());
         return Err(Fault::damaged("a tensor's name", found, format!("1 to {NAME_BYTES_MAX} bytes")));
     }
-    let Entry::Tensor { dtype, shape, data_offsets: (start, end) } = entry else {
-        let expected = "an object with dtype, shape and data_offsets";
-        return Err(Fault::damaged(quoted(&name), "something else", expected));
-    };
-    let dtype = self::dtype(&name, &dtype)?;
-    let shape = self::shape(&name, &shape)?;
+    let dtype = dtype(&name, &entry.dtype)?;
+    let shape = shape(&name, &entry.shape)?;
+    let (start, end) = entry.data_offsets;
     let len = bytes(&name, dtype, &shape)?;
     let field = format!("the data_offsets of {}", quoted(&name));
     if start > end || end - start != len {

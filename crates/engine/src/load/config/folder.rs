@@ -206,3 +206,58 @@ fn yarn(fields: &JsonFields, parameters: &JsonFields) -> Result<Yarn, Fault> {
 fn sharpness(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::from_folder;
+    use serde::Deserialize;
+    use serde_json::{Map, Value, json};
+
+    /// A configuration and what transformers makes of it (`golden/rope.py`).
+    #[derive(Deserialize)]
+    struct Golden {
+        name: String,
+        head_dim: usize,
+        context: usize,
+        rope_parameters: Map<String, Value>,
+        frequencies: Vec<f32>,
+        magnitude: f32,
+    }
+
+    fn config(golden: &Golden) -> Value {
+        json!({
+            "model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64,
+            "num_attention_heads": 1, "head_dim": golden.head_dim, "vocab_size": 8, "rms_norm_eps": 1e-6,
+            "max_position_embeddings": golden.context,
+        })
+    }
+
+    fn check(golden: &Golden, config: &Value) {
+        let rope = from_folder(config.as_object().unwrap()).unwrap().rope;
+        assert_eq!(rope.frequencies.len(), golden.frequencies.len(), "{}", golden.name);
+        for (i, (found, expected)) in rope.frequencies.iter().zip(&golden.frequencies).enumerate() {
+            let error = (found / expected - 1.0).abs();
+            assert!(error < 3e-7, "{} [{i}]: {found} is not {expected}", golden.name);
+        }
+        assert_eq!(rope.magnitude, golden.magnitude, "{}", golden.name);
+    }
+
+    #[test]
+    fn frequencies_are_those_of_transformers() {
+        let all: Vec<Golden> = serde_json::from_str(include_str!("../golden/rope.json")).unwrap();
+        assert_eq!(all.len(), 5);
+        for golden in &all {
+            let mut newer = config(golden);
+            newer["rope_parameters"] = json!(golden.rope_parameters);
+            check(golden, &newer);
+
+            let mut scaling = golden.rope_parameters.clone();
+            let mut older = config(golden);
+            older["rope_theta"] = scaling.remove("rope_theta").unwrap();
+            let kind = scaling.remove("rope_type").unwrap();
+            scaling.insert("type".into(), kind);
+            older["rope_scaling"] = json!(scaling);
+            check(golden, &older);
+        }
+    }
+}

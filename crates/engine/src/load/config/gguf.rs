@@ -154,6 +154,7 @@ fn yarn(fields: &GgufFields, arch: Arch, factor: f64) -> Result<Yarn, Fault> {
     fields.fixed("rope.scaling.yarn_ext_factor", 1.0)?;
     fields.fixed("rope.scaling.yarn_attn_factor", 1.0)?;
     fields.fixed("rope.scaling.attn_factor", 1.0)?;
+    fields.fixed("rope.scaling.yarn_log_multiplier", 0.0)?;
     let context = fields.needed_size("rope.scaling.original_context_length", CONTEXT_TOKENS_MAX)?;
     Ok(Yarn {
         factor,
