@@ -116,9 +116,15 @@ pub enum Event {
         reason: FinishReason,
         counts: Counts,
     },
-    /// The command on this sequence, or its generation, came to nothing.
+    /// The generation came to a bad end.
     Failed {
         sequence: SequenceId,
+        failure: Failure,
+    },
+    /// A command on this sequence could not be obeyed: nothing has changed.
+    Refused {
+        sequence: SequenceId,
+        verb: Verb,
         failure: Failure,
     },
     Stats(Stats),
@@ -126,6 +132,17 @@ pub enum Event {
     Fatal {
         message: String,
     },
+}
+
+/// Which command it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verb {
+    Generate,
+    Steer,
+    Cancel,
+    Truncate,
+    Fork,
+    Release,
 }
 
 /// Why a sequence could not use all KV that it once had.
@@ -215,6 +232,6 @@ pub enum Failure {
     Sampling(#[from] BadSampling),
     #[error(transparent)]
     Logits(#[from] BadLogits),
-    #[error("the engine's worker process was lost: {0}")]
+    #[error("the engine's worker process was lost and is not restarted: {0}")]
     WorkerLost(String),
 }

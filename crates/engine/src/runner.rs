@@ -1,6 +1,7 @@
 //! The seam between deciding (scheduler, sequences, sampling) and computing (a model on a device).
 
 use crate::batch::Batch;
+use crate::limits::KV_BLOCK_TOKENS;
 use serde::{Deserialize, Serialize};
 
 /// A loaded model with its KV pool: runs one batch at a time and allocates nothing while doing so.
@@ -23,6 +24,13 @@ pub struct RunnerFacts {
     pub vocab: usize,
     pub context: usize,   // tokens in one sequence, at most
     pub kv_blocks: usize, // blocks in the pool
+}
+
+impl RunnerFacts {
+    /// Tokens that one sequence can have: as many as the model and the whole pool allow.
+    pub fn sequence_tokens_max(&self) -> usize {
+        self.context.min(self.kv_blocks.saturating_mul(KV_BLOCK_TOKENS))
+    }
 }
 
 /// The device failed: the worker that holds it must be replaced.

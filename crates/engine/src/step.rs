@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::limits::{BATCH_LOGIT_ROWS_MAX, KV_BLOCK_TOKENS};
-use crate::message::{Command, Counts, Event, Failure, FinishReason, Stats};
+use crate::message::{Command, Counts, Event, Failure, FinishReason, SequenceId, Stats, Verb};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
 use crate::sample::Sampler;
 use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot};
@@ -75,36 +75,33 @@ impl Engine {
         Ok(Progress::Stepped)
     }
 
-    /// Obeys one command. What cannot be obeyed is told as `Event::Failed`.
+    /// Obeys one command. What cannot be obeyed is told as `Event::Refused`.
     pub fn command(&mut self, command: &Command, events: &mut Vec<Event>) {
-        let cancelled = |sequence, counts: Option<Counts>| {
-            let reason = FinishReason::Cancelled;
-            counts.map(|counts| Event::Finished { sequence, reason, counts })
-        };
-        let (sequence, outcome) = match *command {
+        let (sequence, verb, outcome) = match *command {
             Command::Generate(ref request) => {
-                (request.sequence, self.scheduler.generate(request).map(|_| None))
+                (request.sequence, Verb::Generate, self.scheduler.generate(request).map(|_| None))
             }
             Command::Steer { sequence, ref tokens, max_tokens } => {
                 let steered = self.scheduler.steer(sequence, tokens, max_tokens);
-                (sequence, steered.map(|(kept, counts)| Some(Event::Steered { sequence, kept, counts })))
+                let event = steered.map(|(kept, counts)| Some(Event::Steered { sequence, kept, counts }));
+                (sequence, Verb::Steer, event)
             }
             Command::Cancel { sequence } => {
-                (sequence, self.scheduler.cancel(sequence).map(|counts| cancelled(sequence, counts)))
+                (sequence, Verb::Cancel, cancelled(sequence, self.scheduler.cancel(sequence)))
             }
             Command::Truncate { sequence, len } => {
-                (sequence, self.scheduler.truncate(sequence, len).map(|counts| cancelled(sequence, counts)))
+                (sequence, Verb::Truncate, cancelled(sequence, self.scheduler.truncate(sequence, len)))
             }
             Command::Fork { sequence, of, at } => {
-                (sequence, self.scheduler.fork(sequence, of, at).map(|_| None))
+                (sequence, Verb::Fork, self.scheduler.fork(sequence, of, at).map(|_| None))
             }
             Command::Release { sequence } => {
-                (sequence, self.scheduler.release(sequence).map(|counts| cancelled(sequence, counts)))
+                (sequence, Verb::Release, cancelled(sequence, self.scheduler.release(sequence)))
             }
             Command::Stats => return events.push(Event::Stats(self.stats())),
             Command::Shutdown => return,
         };
-        events.extend(outcome.unwrap_or_else(|failure| Some(Event::Failed { sequence, failure })));
+        events.extend(outcome.unwrap_or_else(|failure| Some(Event::Refused { sequence, verb, failure })));
     }
 
     fn fill_batch(&mut self, events: &mut Vec<Event>) {
@@ -147,6 +144,15 @@ impl Engine {
         let counts = self.scheduler.finish(slot);
         events.push(Event::Finished { sequence, reason, counts });
     }
+}
+
+/// Tells the end of a generation that a command ended, if it ended one.
+fn cancelled(
+    sequence: SequenceId,
+    outcome: Result<Option<Counts>, Failure>,
+) -> Result<Option<Event>, Failure> {
+    let reason = FinishReason::Cancelled;
+    Ok(outcome?.map(|counts| Event::Finished { sequence, reason, counts }))
 }
 
 /// A batch that never has to grow.

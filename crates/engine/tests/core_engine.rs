@@ -336,7 +336,7 @@ fn what_cannot_be_done_is_refused_in_words() {
     ];
     for (request, words) in cases {
         match &generate(&mut engine, request)[..] {
-            [Event::Failed { failure, .. }] => assert_eq!(failure.to_string(), words),
+            [Event::Refused { failure, .. }] => assert_eq!(failure.to_string(), words),
             events => panic!("expected {words:?}, got {events:?}"),
         }
     }

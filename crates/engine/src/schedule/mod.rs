@@ -55,7 +55,7 @@ impl Limits {
             rows_beside_decode: BATCH_ROWS_BESIDE_DECODE_MAX,
             seats: BATCH_SEQUENCES_MAX,
             starvation_steps: STARVATION_STEPS,
-            context: facts.context.min(facts.kv_blocks.saturating_mul(KV_BLOCK_TOKENS)),
+            context: facts.sequence_tokens_max(),
             vocab: facts.vocab,
         }
     }

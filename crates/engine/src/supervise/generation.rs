@@ -1,0 +1,107 @@
+//! The caller's end of one generation: its events in order.
+
+use super::Handle;
+use crate::message::{Event, SequenceId};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A running generation. Dropping it cancels; the sequence stays.
+pub struct Generation {
+    sequence: SequenceId,
+    queue: Arc<Queue>,
+    handle: Handle,
+}
+
+/// Nothing happened in the time given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the engine told nothing about this generation in time")]
+pub struct TimedOut;
+
+/// Events that the caller has not taken yet. It never blocks the writer: a generation tells at most a few
+/// events more than the tokens it was allowed, and that is its bound.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    events: VecDeque<Event>,
+    closed: bool,
+}
+
+impl Generation {
+    pub(super) fn new(sequence: SequenceId, queue: Arc<Queue>, handle: Handle) -> Generation {
+        Generation { sequence, queue, handle }
+    }
+
+    pub fn sequence(&self) -> SequenceId {
+        self.sequence
+    }
+
+    /// The next event; none after the last one.
+    pub fn next_within(&self, limit: Duration) -> Result<Option<Event>, TimedOut> {
+        self.queue.pop(Some(Instant::now() + limit))
+    }
+}
+
+impl Iterator for Generation {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.queue.pop(None).unwrap_or(None)
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if !self.queue.is_closed() {
+            // A generation that has just ended, or lost its engine, needs no cancelling.
+            let _ = self.handle.cancel(self.sequence);
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn push(&self, event: Event) {
+        self.lock().events.push_back(event);
+        self.changed.notify_one();
+    }
+
+    /// No event follows.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn pop(&self, deadline: Option<Instant>) -> Result<Option<Event>, TimedOut> {
+        let mut state = self.lock();
+        loop {
+            if let Some(event) = state.events.pop_front() {
+                return Ok(Some(event));
+            }
+            if state.closed {
+                return Ok(None);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            state = match left {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return Err(TimedOut),
+                Some(left) => {
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, QueueState> {
+        // Every change is one push or one flag: a panic elsewhere cannot leave it half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
