@@ -14,7 +14,7 @@ mod qwen3_moe;
 mod weights;
 
 pub use loaded::{LoadProgress, Loaded, ModelError};
-pub use memory::{MemoryNeed, TooLarge};
+pub use memory::{MemoryNeed, TooLarge, available_bytes};
 
 use crate::batch::Batch;
 use crate::device::Device;

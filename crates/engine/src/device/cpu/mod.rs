@@ -7,6 +7,7 @@ mod attention;
 mod cache;
 mod heads;
 mod input;
+mod machine;
 mod matmul;
 mod memory;
 mod mixture;
@@ -14,6 +15,7 @@ mod pack;
 mod pool;
 mod simd;
 
+pub use machine::{default_threads, read_bandwidth};
 pub use memory::OutOfMemory;
 pub use simd::Isa;
 

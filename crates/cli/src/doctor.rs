@@ -1,0 +1,116 @@
+//! `flint doctor`: what was found, what is missing, and how to get it.
+
+use crate::config::Config;
+use crate::error::CliError;
+use crate::progress::Spinner;
+use flint_engine::device::cpu::{Isa, default_threads, read_bandwidth};
+use flint_engine::model::available_bytes;
+use flint_models::ModelName;
+use flint_models::catalogue;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+pub fn doctor(config: &Config) -> Result<(), CliError> {
+    let spinner = Spinner::new("looking around");
+    let checks = [processor(), memory(), huge_pages(), gpu(), python(config), folder(config), models(config)];
+    drop(spinner);
+    for Check { ok, name, found, advice } in checks {
+        println!("{} {name:<12} {found}", if ok { "ok  " } else { "note" });
+        if let Some(advice) = advice {
+            println!("{:18}{advice}", "");
+        }
+    }
+    Ok(())
+}
+
+struct Check {
+    ok: bool,
+    name: &'static str,
+    found: String,
+    advice: Option<String>,
+}
+
+fn found(name: &'static str, found: impl Into<String>) -> Check {
+    Check { ok: true, name, found: found.into(), advice: None }
+}
+
+fn note(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
+    Check { ok: false, name, found: found.into(), advice: Some(advice.into()) }
+}
+
+fn processor() -> Check {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+    let name = name.trim_start_matches(['\t', ' ', ':']);
+    let isa = Isa::detect();
+    let text = format!("{name}, {} threads, kernels: {}", default_threads(), isa.name());
+    if isa == Isa::Portable {
+        return note("processor", text, "No AVX2 or AVX-512 was found: Flint runs, but slowly.");
+    }
+    found("processor", text)
+}
+
+fn memory() -> Check {
+    let free =
+        available_bytes().map_or("unknown".into(), |bytes| format!("{:.1} GB free", bytes as f64 / 1e9));
+    match read_bandwidth(default_threads()) {
+        Ok(bandwidth) => found("memory", format!("{free}, reads {:.0} GB/s", bandwidth / 1e9)),
+        Err(error) => note("memory", free, error.to_string()),
+    }
+}
+
+fn huge_pages() -> Check {
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let setting = std::fs::read_to_string(path).unwrap_or_default();
+    let chosen = setting.split(['[', ']']).nth(1).unwrap_or("not available").to_string();
+    if matches!(chosen.as_str(), "always" | "madvise") {
+        return found("huge pages", chosen);
+    }
+    note("huge pages", chosen, format!("A third more bandwidth: echo madvise | sudo tee {path}"))
+}
+
+fn gpu() -> Check {
+    if Path::new("/proc/driver/nvidia/version").exists() {
+        return note("gpu", "an NVIDIA driver", "This version computes on the CPU only.");
+    }
+    found("gpu", "none; the CPU is used")
+}
+
+fn python(config: &Config) -> Check {
+    let python = &config.endpoints.python;
+    let output = Command::new(python).args(["-m", "pip", "--version"]).stdin(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            found("pip", text.split(" from ").next().unwrap_or("found").trim().to_string())
+        }
+        _ => note(
+            "pip",
+            format!("{} -m pip does not run", python.display()),
+            "Only needed to pull models where the hub is out of reach, and for `flint bench --peer`. \
+             Install Python 3 with pip, or set FLINT_PYTHON.",
+        ),
+    }
+}
+
+fn folder(config: &Config) -> Check {
+    let models = &config.store.models;
+    match std::fs::create_dir_all(models) {
+        Ok(()) => found("models in", models.display().to_string()),
+        Err(error) => note(
+            "models in",
+            models.display().to_string(),
+            format!("{error}. Set FLINT_CACHE to a folder that you may write."),
+        ),
+    }
+}
+
+fn models(config: &Config) -> Check {
+    let here = |entry: &&'static catalogue::Entry| config.store.find(&ModelName::Known(entry)).is_some();
+    let names: Vec<&str> =
+        catalogue::entries().iter().filter(here).map(|entry| entry.name.as_str()).collect();
+    if names.is_empty() {
+        return note("models", "none yet", format!("Run: flint pull {}", catalogue::default_entry().name));
+    }
+    found("models", names.join(", "))
+}

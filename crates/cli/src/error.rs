@@ -1,0 +1,53 @@
+//! Why a command ended, and with which exit code.
+
+use flint_engine::load::LoadError;
+use flint_engine::message::Failure;
+use flint_engine::model::ModelError;
+use flint_engine::supervise::EngineError;
+use flint_models::PullError;
+use flint_text::TextError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    #[error(transparent)]
+    Pull(#[from] PullError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Text(#[from] TextError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("the answer failed: {0}")]
+    Failed(#[from] Failure),
+    #[error("{what}: {source}")]
+    Io { what: String, source: std::io::Error },
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    Peer(String),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl CliError {
+    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> CliError {
+        let what = what.into();
+        move |source| CliError::Io { what, source }
+    }
+
+    /// 1 the turn failed, 2 usage, 4 the model is not to be had, 130 interrupted.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Pull(PullError::Stopped) | CliError::Interrupted => 130,
+            CliError::Pull(_) | CliError::Load(_) | CliError::Model(_) => 4,
+            CliError::Usage(_) => 2,
+            CliError::Text(_)
+            | CliError::Engine(_)
+            | CliError::Failed(_)
+            | CliError::Io { .. }
+            | CliError::Peer(_) => 1,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Arguments to commands. Each command is a file; what they do lies in the crates below.
+
+mod answer;
+mod args;
+mod bench;
+mod chat;
+mod config;
+mod doctor;
+mod error;
+mod interrupt;
+mod models;
+mod peer;
+mod progress;
+mod run;
+mod session;
+mod worker;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use config::Config;
+use error::CliError;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flint: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn dispatch(cli: &Cli) -> Result<(), CliError> {
+    let config = Config::from_environment();
+    match &cli.command {
+        None if std::io::stdin().is_terminal() => chat::chat(&config, &cli.model),
+        None => run::answer_stdin(&config, &cli.model),
+        Some(Command::Run(args)) => run::run(&config, &cli.model, args),
+        Some(Command::Pull { name }) => models::pull(&config, name),
+        Some(Command::Models) => models::list(&config),
+        Some(Command::Bench(args)) => bench::bench(&config, &cli.model, args),
+        Some(Command::Doctor) => doctor::doctor(&config),
+        Some(Command::Completion { shell }) => {
+            clap_complete::generate(*shell, &mut Cli::command(), "flint", &mut std::io::stdout());
+            Ok(())
+        }
+        Some(Command::Worker(args)) => worker::work(&cli.model, args),
+    }
+}

@@ -1,0 +1,37 @@
+//! The process that holds the model.
+
+use crate::args::{ModelArgs, WorkerArgs};
+use crate::error::CliError;
+use flint_engine::device::cpu::{Cpu, default_threads};
+use flint_engine::limits::KV_BLOCK_TOKENS;
+use flint_engine::load::ModelFile;
+use flint_engine::model::{Loaded, ModelError};
+use flint_engine::runner::{Runner, RunnerError};
+use flint_engine::worker;
+use std::path::Path;
+
+/// Tokens of the KV pool where nobody says how many.
+const KV_TOKENS_DEFAULT_MAX: usize = 32_768;
+
+pub fn work(model: &ModelArgs, args: &WorkerArgs) -> Result<(), CliError> {
+    // Ctrl-C goes to every process of the terminal; what it means is the parent's to say.
+    // SAFETY: ignoring a signal has no preconditions.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
+    let link = worker::link_from_stdin().map_err(CliError::io("the worker's link"))?;
+    let load = || -> Result<Box<dyn Runner>, RunnerError> {
+        let runner = load(model, &args.path).map_err(|error| RunnerError(error.to_string()))?;
+        Ok(Box::new(runner))
+    };
+    // What went wrong has been told over the link: the parent says it, once.
+    let _ = worker::run(link, load);
+    Ok(())
+}
+
+/// Loads a model onto the CPU as the arguments say.
+pub fn load(args: &ModelArgs, path: &Path) -> Result<Loaded<Cpu>, ModelError> {
+    let file = ModelFile::open(path)?;
+    let threads = args.threads.map_or_else(default_threads, usize::from);
+    let tokens = args.kv_tokens.map_or(file.config.context.min(KV_TOKENS_DEFAULT_MAX), |n| n as usize);
+    let device = Cpu::new(threads).map_err(flint_engine::device::DeviceError::from)?;
+    Loaded::new(&file, device, tokens.div_ceil(KV_BLOCK_TOKENS), &mut |_, _| ())
+}

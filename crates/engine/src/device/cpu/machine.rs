@@ -1,0 +1,75 @@
+//! What this machine can do: its cores, and how fast they read memory.
+
+use super::memory::{Memory, OutOfMemory};
+use super::pool::Pool;
+use super::simd::{Isa, Kernel, Simd};
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// Threads to use: one for each physical core that this process may run on.
+pub fn default_threads() -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    physical_cores().map_or(allowed, |cores| cores.min(allowed)).max(1)
+}
+
+/// Physical cores, where the system tells which threads share one.
+fn physical_cores() -> Option<usize> {
+    let cpus = std::fs::read_dir("/sys/devices/system/cpu").ok()?;
+    let siblings: BTreeSet<String> = cpus
+        .flatten()
+        .filter_map(|cpu| std::fs::read_to_string(cpu.path().join("topology/thread_siblings_list")).ok())
+        .collect();
+    (!siblings.is_empty()).then_some(siblings.len())
+}
+
+/// Bytes a second that `threads` threads read from memory together: the best of a few passes over more
+/// than a cache holds.
+pub fn read_bandwidth(threads: usize) -> Result<f64, OutOfMemory> {
+    const BYTES: usize = 256 << 20;
+    const PASSES: usize = 4;
+    let mut memory = Memory::<f32>::zeroed(BYTES / size_of::<f32>())?;
+    memory.fill(1.0);
+    let (memory, isa) = (&*memory, Isa::detect());
+    let mut pool = Pool::new(threads);
+    let mut best = f64::INFINITY;
+    for _ in 0..PASSES {
+        let start = Instant::now();
+        pool.run(|worker| {
+            let share = worker.share(memory.len() / 64);
+            std::hint::black_box(isa.run(Sum(&memory[share.start * 64..share.end * 64])));
+        });
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(BYTES as f64 / best)
+}
+
+struct Sum<'a>(&'a [f32]);
+
+impl Kernel for Sum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> f32 {
+        // SAFETY: chunks of 64 values hold four vectors.
+        unsafe {
+            let mut sums = [S::splat(0.0); 4];
+            for chunk in self.0.chunks_exact(64) {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::add(*sum, S::load(chunk[i * 16..].as_ptr()));
+                }
+            }
+            S::sum(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_has_threads_and_bandwidth() {
+        assert!(default_threads() >= 1);
+        assert!(read_bandwidth(1).unwrap() > 1e8);
+    }
+}
