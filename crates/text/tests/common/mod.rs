@@ -1,11 +1,13 @@
 //! Where the tests find real tokenizers, and the little of GGUF that holds one.
 #![allow(dead_code)] // each test binary uses its own part
 
+pub(crate) mod corpus;
+
 use flint_text::{GgufVocab, Tokenizer};
 use std::path::PathBuf;
 
 /// A file of the cache that `cargo xtask test` fills.
-pub fn cached(path: &str) -> PathBuf {
+pub(crate) fn cached(path: &str) -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from);
     let file = cache.join("flint").join(path);
@@ -13,28 +15,28 @@ pub fn cached(path: &str) -> PathBuf {
     file
 }
 
-pub fn golden(path: &str) -> PathBuf {
+pub(crate) fn golden(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(path)
 }
 
-pub fn json_tokenizer(name: &str) -> Tokenizer {
+pub(crate) fn json_tokenizer(name: &str) -> Tokenizer {
     let file = cached(&format!("tokenizers/{name}/tokenizer.json"));
     Tokenizer::from_json(&std::fs::read(file).unwrap()).unwrap()
 }
 
 /// The `chat_template` of a Hugging Face `tokenizer_config.json`.
-pub fn json_template(name: &str) -> String {
+pub(crate) fn json_template(name: &str) -> String {
     let file = cached(&format!("tokenizers/{name}/tokenizer_config.json"));
     let config: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     config["chat_template"].as_str().unwrap().to_owned()
 }
 
-pub struct Gguf {
-    pub tokenizer: Tokenizer,
-    pub template: Option<String>,
+pub(crate) struct Gguf {
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) template: Option<String>,
 }
 
-pub fn gguf_tokenizer(name: &str) -> Gguf {
+pub(crate) fn gguf_tokenizer(name: &str) -> Gguf {
     use std::io::Read;
     let mut head = Vec::new();
     let file = std::fs::File::open(cached(&format!("models/{name}.gguf"))).unwrap();
