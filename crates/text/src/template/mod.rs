@@ -1,0 +1,220 @@
+//! Chat templates: the Jinja program in a model file that turns a conversation into its prompt.
+//!
+//! The program is hostile input, and so is the conversation. The program's source, steps, depth and memory are
+//! bounded (`meter`), and nothing in the conversation can become a control token (`fence`).
+
+mod date;
+mod fence;
+mod json;
+mod meter;
+mod operators;
+mod python;
+
+use crate::chat::{Message, Prompt, Tool};
+use crate::error::TextError;
+use crate::limits::{JSON_DEPTH_MAX, PROMPT_BYTES_MAX, RENDER_STACK_BYTES, TEMPLATE_BYTES_MAX};
+use crate::segment::Segment;
+use crate::tokenizer::Tokenizer;
+use fence::Fence;
+use minijinja::machinery::{CompiledTemplate, TemplateConfig, eval, make_string_output};
+use minijinja::{AutoEscape, ErrorKind, Value};
+use serde_json::Value as Json;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A chat template that compiles.
+#[derive(Debug, Clone)]
+pub struct Template {
+    source: String,
+}
+
+impl Template {
+    /// Checks that the source compiles; what it does is only known when it runs.
+    pub fn new(source: &str) -> Result<Self, TextError> {
+        if source.len() > TEMPLATE_BYTES_MAX {
+            let problem = format!("{} bytes of source, at most {TEMPLATE_BYTES_MAX}", source.len());
+            return Err(TextError::Template { line: 1, problem });
+        }
+        compile(source)?;
+        Ok(Template { source: source.to_owned() })
+    }
+
+    /// The prompt for `tokenizer`'s model, with control tokens apart from everyone's text.
+    ///
+    /// Runs on a thread of its own: values that the program nests as deep as its fuel allows are dropped,
+    /// compared and printed by recursion, and `RENDER_STACK_BYTES` is room for that.
+    pub fn render(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> Result<Vec<Segment>, TextError> {
+        let fault = |problem: &str| TextError::Template { line: 1, problem: problem.into() };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("template".into()).stack_size(RENDER_STACK_BYTES);
+            let running = thread.spawn_scoped(scope, || self.render_here(prompt, tokenizer));
+            let running = running.map_err(|error| fault(&format!("no thread to render it on: {error}")))?;
+            running.join().unwrap_or_else(|_| Err(fault("the template engine failed")))
+        })
+    }
+
+    fn render_here(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> Result<Vec<Segment>, TextError> {
+        let fence = Fence::new(tokenizer.controls(), &stand_ins_of(prompt))?;
+        let context = context(prompt, tokenizer, &fence)?;
+        let mut compiled = compile(&self.source)?;
+        meter::meter_operators(&mut compiled);
+        let env = python::environment(prompt.now_unix_s, meter::fuel(&compiled));
+        let mut rendered = String::new();
+        let mut output = make_string_output(&mut rendered);
+        let CompiledTemplate { instructions, blocks, .. } = &compiled;
+        let outcome = eval(&env, instructions, context, blocks, &mut output, AutoEscape::None);
+        outcome.map_err(|error| explain(&error, &fence))?;
+        if rendered.len() > PROMPT_BYTES_MAX {
+            let problem = format!("the prompt has {} bytes, at most {PROMPT_BYTES_MAX}", rendered.len());
+            return Err(TextError::input("messages", problem));
+        }
+        Ok(fence.segments(&rendered))
+    }
+}
+
+fn compile(source: &str) -> Result<CompiledTemplate<'_>, TextError> {
+    let config = TemplateConfig {
+        syntax_config: python::syntax(),
+        default_auto_escape: Arc::new(|_| AutoEscape::None),
+    };
+    CompiledTemplate::new("chat template", source, &config)
+        .map_err(|error| TextError::Template { line: error.line().unwrap_or(1), problem: describe(&error) })
+}
+
+fn describe(error: &minijinja::Error) -> String {
+    match (error.kind(), error.detail()) {
+        (ErrorKind::OutOfFuel, _) => "it takes too many steps".into(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    }
+}
+
+/// A fault of the template, or its own refusal of the conversation.
+fn explain(error: &minijinja::Error, fence: &Fence) -> TextError {
+    let refusal = error.detail().and_then(|detail| detail.strip_prefix(python::REFUSAL));
+    match refusal {
+        Some(reason) => TextError::Refused(fence.restore(reason)),
+        None => {
+            TextError::Template { line: error.line().unwrap_or(1), problem: fence.restore(&describe(error)) }
+        }
+    }
+}
+
+/// The variables of a chat template, as `transformers` passes them.
+fn context(prompt: &Prompt, tokenizer: &Tokenizer, fence: &Fence) -> Result<Value, TextError> {
+    let literal = |id: Option<u32>| {
+        id.map_or(Value::from(""), |id| {
+            Value::from(String::from_utf8_lossy(tokenizer.token_bytes(id)).as_ref())
+        })
+    };
+    let messages = prompt.messages.iter().map(|m| message_value(m, fence)).collect::<Result<Vec<_>, _>>()?;
+    let tools = prompt.tools.iter().map(|t| tool_value(t, fence)).collect::<Result<Vec<_>, _>>()?;
+    let mut pairs = vec![
+        ("messages".to_owned(), Value::from(messages)),
+        ("tools".to_owned(), if tools.is_empty() { Value::from(()) } else { Value::from(tools) }),
+        ("documents".to_owned(), Value::from(())),
+        ("add_generation_prompt".to_owned(), Value::from(prompt.add_generation_prompt)),
+        ("bos_token".to_owned(), literal(tokenizer.bos())),
+        ("eos_token".to_owned(), literal(tokenizer.eos())),
+    ];
+    for (name, value) in &prompt.variables {
+        pairs.push((name.clone(), value_of(value, fence, 0)?));
+    }
+    Ok(pairs.into_iter().collect())
+}
+
+fn message_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
+    let shield = |text: &str| Value::from(fence.shield(text, None));
+    let content = fence.shield(&message.content.to_text(), Some(message.role));
+    let mut pairs = vec![("role", Value::from(message.role.name())), ("content", Value::from(content))];
+    if let Some(reasoning) = &message.reasoning {
+        pairs.push(("reasoning_content", shield(reasoning)));
+        pairs.push(("thinking", shield(reasoning)));
+    }
+    if !message.tool_calls.is_empty() {
+        pairs.push(("tool_calls", tool_calls_value(message, fence)?));
+    }
+    if let Some(id) = &message.tool_call_id {
+        pairs.push(("tool_call_id", shield(id)));
+    }
+    if let Some(name) = &message.name {
+        pairs.push(("name", shield(name)));
+    }
+    Ok(pairs.into_iter().collect())
+}
+
+fn tool_calls_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
+    let calls = message.tool_calls.iter().map(|call| {
+        let name = Value::from(fence.shield(&call.name, None));
+        let arguments = value_of(&call.arguments, fence, 0)?;
+        let function: Value = [("name", name), ("arguments", arguments)].into_iter().collect();
+        let id = Value::from(fence.shield(&call.id, None));
+        Ok([("id", id), ("type", Value::from("function")), ("function", function)].into_iter().collect())
+    });
+    Ok(Value::from(calls.collect::<Result<Vec<Value>, TextError>>()?))
+}
+
+fn tool_value(tool: &Tool, fence: &Fence) -> Result<Value, TextError> {
+    let function: Value = [
+        ("name", Value::from(fence.shield(&tool.name, None))),
+        ("description", Value::from(fence.shield(&tool.description, None))),
+        ("parameters", value_of(&tool.parameters, fence, 0)?),
+    ]
+    .into_iter()
+    .collect();
+    Ok([("type", Value::from("function")), ("function", function)].into_iter().collect())
+}
+
+fn value_of(json: &Json, fence: &Fence, depth: usize) -> Result<Value, TextError> {
+    if depth > JSON_DEPTH_MAX {
+        let problem = format!("nested deeper than {JSON_DEPTH_MAX} levels");
+        return Err(TextError::input("tools, arguments or variables", problem));
+    }
+    Ok(match json {
+        Json::Null => Value::from(()),
+        Json::Bool(value) => Value::from(*value),
+        Json::Number(number) => number_value(number),
+        Json::String(text) => Value::from(fence.shield(text, None)),
+        Json::Array(items) => {
+            let items = items.iter().map(|item| value_of(item, fence, depth + 1));
+            Value::from(items.collect::<Result<Vec<_>, _>>()?)
+        }
+        Json::Object(pairs) => {
+            let pairs = pairs
+                .iter()
+                .map(|(key, value)| Ok((fence.shield(key, None), value_of(value, fence, depth + 1)?)));
+            pairs.collect::<Result<Vec<_>, TextError>>()?.into_iter().collect()
+        }
+    })
+}
+
+fn number_value(number: &serde_json::Number) -> Value {
+    match (number.as_i64(), number.as_u64(), number.as_f64()) {
+        (Some(value), _, _) => Value::from(value),
+        (None, Some(value), _) => Value::from(value),
+        (None, None, value) => Value::from(value.unwrap_or(f64::NAN)),
+    }
+}
+
+/// The private-use characters that the conversation itself uses.
+fn stand_ins_of(prompt: &Prompt) -> HashSet<char> {
+    let mut taken = HashSet::new();
+    let mut note = |text: &str| taken.extend(text.chars().filter(|c| fence::is_stand_in(*c)));
+    for message in &prompt.messages {
+        note(&message.content.to_text());
+        let labels = [&message.reasoning, &message.tool_call_id, &message.name];
+        labels.into_iter().flatten().for_each(|text| note(text));
+        for call in &message.tool_calls {
+            note(&call.id);
+            note(&call.name);
+            note(&call.arguments.to_string());
+        }
+    }
+    for tool in &prompt.tools {
+        note(&tool.name);
+        note(&tool.description);
+        note(&tool.parameters.to_string());
+    }
+    prompt.variables.values().for_each(|value| note(&value.to_string()));
+    taken
+}
