@@ -219,6 +219,7 @@ impl Scheduler {
         self.elder = self.elder.filter(|&elder| elder != slot);
         let sequence = &mut self.sequences[slot];
         sequence.used = self.stats.steps;
+        sequence.tokens.shrink_to_fit();
         sequence.run.take().map_or(Counts::default(), |run| run.final_counts())
     }
 

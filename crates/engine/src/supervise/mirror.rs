@@ -17,6 +17,7 @@ pub(super) struct Mirror {
     sequences: HashMap<SequenceId, Twin>,
     facts: RunnerFacts,
     arrivals: u64,
+    running: usize, // sequences
 }
 
 struct Twin {
@@ -48,7 +49,7 @@ enum Ending {
 
 impl Mirror {
     pub(super) fn new(facts: RunnerFacts) -> Mirror {
-        Mirror { sequences: HashMap::new(), facts, arrivals: 0 }
+        Mirror { sequences: HashMap::new(), facts, arrivals: 0, running: 0 }
     }
 
     pub(super) fn set_facts(&mut self, facts: RunnerFacts) {
@@ -56,7 +57,7 @@ impl Mirror {
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.sequences.values().any(|twin| twin.run.is_some())
+        self.running > 0
     }
 
     /// Notes a generation and returns how to ask the present worker for it.
@@ -72,6 +73,7 @@ impl Mirror {
         let command = Command::Generate(request.clone());
         request.tokens = Vec::new();
         self.arrivals += 1;
+        self.running += 1;
         let (arrival, generated) = (self.arrivals, request.resumed);
         let tenant = request.tenant;
         let twin = self.sequences.entry(request.sequence);
@@ -257,6 +259,7 @@ impl Mirror {
     fn end(&mut self, sequence: SequenceId, event: Event) {
         let Some(twin) = self.sequences.get_mut(&sequence) else { return };
         let Some(run) = twin.run.take() else { return };
+        self.running -= 1;
         match run.ending {
             Some(Ending::Truncate(len)) => twin.tokens.truncate(len),
             Some(Ending::Release) => drop(self.sequences.remove(&sequence)),
@@ -290,12 +293,15 @@ impl Mirror {
         }
     }
 
+    /// A sequence that is to be released is gone already for whoever asks.
     fn twin(&self, id: SequenceId) -> Result<&Twin, Failure> {
-        self.sequences.get(&id).ok_or(Failure::Unknown(id))
+        let twin = self.sequences.get(&id).filter(|twin| twin.ending() != Some(Ending::Release));
+        twin.ok_or(Failure::Unknown(id))
     }
 
     fn twin_mut(&mut self, id: SequenceId) -> Result<&mut Twin, Failure> {
-        self.sequences.get_mut(&id).ok_or(Failure::Unknown(id))
+        let twin = self.sequences.get_mut(&id).filter(|twin| twin.ending() != Some(Ending::Release));
+        twin.ok_or(Failure::Unknown(id))
     }
 
     /// What the engine would refuse is refused here, where the caller is told at once.
@@ -337,9 +343,19 @@ impl Mirror {
 }
 
 impl Twin {
-    /// All tokens, those of a generation that has not begun included.
+    /// All tokens that later commands can count on: with the prompt of a generation that has not begun, and
+    /// without what is to be cut off.
     fn history(&self) -> &[u32] {
-        self.run.as_ref().and_then(|run| run.prompt.as_deref()).unwrap_or(&self.tokens)
+        let prompt = self.run.as_ref().and_then(|run| run.prompt.as_deref());
+        let tokens = prompt.unwrap_or(&self.tokens);
+        match self.ending() {
+            Some(Ending::Truncate(len)) => &tokens[..len.min(tokens.len())],
+            Some(Ending::Stay | Ending::Release) | None => tokens,
+        }
+    }
+
+    fn ending(&self) -> Option<Ending> {
+        self.run.as_ref().and_then(|run| run.ending)
     }
 
     fn len(&self) -> usize {
@@ -378,3 +394,7 @@ impl TwinRun {
         Counts { cached, new, recomputed: last.recomputed + self.recomputed, ..last }
     }
 }
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;
