@@ -175,7 +175,8 @@ impl Trial {
 
     fn steer(&mut self) {
         let Some(id) = self.some_id() else { return };
-        let (tokens, max_tokens) = (self.some_tokens(8), 1 + self.below(20) as u32);
+        let longest = [8, 8, 120][self.below(3) as usize];
+        let (tokens, max_tokens) = (self.some_tokens(longest), 1 + self.below(20) as u32);
         if let Ok(command) = self.mirror.steer(id, tokens.clone(), max_tokens) {
             self.commands.push_back(command);
             let view = self.views.get_mut(&id).unwrap();
