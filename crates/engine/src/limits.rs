@@ -73,6 +73,9 @@ pub const LOGIT_BIAS_MAX: usize = 1024;
 /// Most likely tokens reported beside the chosen one.
 pub const TOP_LOGPROBS_MAX: usize = 20;
 
+/// Steers of one generation that wait for a worker to take them up.
+pub const STEERS_WAITING_MAX: usize = 64;
+
 /// Bytes in one frame of the link, its length prefix not counted.
 pub const LINK_FRAME_BYTES_MAX: usize = 16 << 20;
 

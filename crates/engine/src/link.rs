@@ -193,6 +193,22 @@ mod tests {
     }
 
     #[test]
+    fn damaged_frames_never_do_harm() {
+        let mut frame = Vec::new();
+        encode_frame(&events(), &mut frame).unwrap();
+        for place in 0..frame.len() {
+            for value in 0..=255 {
+                let mut damaged = frame.clone();
+                damaged[place] = value;
+                // Any answer will do but a panic or a large allocation.
+                if let Ok(Some((_, len))) = decode_frame::<Vec<Event>>(&damaged) {
+                    assert!(len <= damaged.len());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn too_large_a_message_is_not_sent() {
         let steer =
             Command::Steer { sequence: SequenceId(1), tokens: vec![u32::MAX; 4 << 20], max_tokens: 1 };

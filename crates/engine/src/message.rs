@@ -2,7 +2,7 @@
 //!
 //! Both enums are closed, travel over the link as they are, and are all that a caller ever needs.
 
-use crate::limits::{SEQUENCES_MAX, STOP_TOKENS_MAX};
+use crate::limits::{SEQUENCES_MAX, STEERS_WAITING_MAX, STOP_TOKENS_MAX};
 use crate::runner::RunnerFacts;
 use crate::sample::{BadLogits, BadSampling, Sampling};
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,21 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The sequence it is about; none when it is about the whole engine.
+    pub fn sequence(&self) -> Option<SequenceId> {
+        match self {
+            Event::Started { sequence, .. }
+            | Event::Token { sequence, .. }
+            | Event::Steered { sequence, .. }
+            | Event::Finished { sequence, .. }
+            | Event::Failed { sequence, .. }
+            | Event::Refused { sequence, .. } => Some(*sequence),
+            Event::Ready(_) | Event::Alive | Event::Stats(_) | Event::Fatal { .. } => None,
+        }
+    }
+}
+
 /// Which command it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verb {
@@ -212,6 +227,8 @@ pub enum Failure {
     Busy(SequenceId),
     #[error("sequence {} is not generating: there is nothing to steer", .0.0)]
     NotRunning(SequenceId),
+    #[error("sequence {} has {STEERS_WAITING_MAX} steers waiting already", .0.0)]
+    TooManySteers(SequenceId),
     #[error("sequence {} belongs to another tenant", .0.0)]
     Foreign(SequenceId),
     #[error("the prompt is empty: at least one token is needed")]

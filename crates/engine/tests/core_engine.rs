@@ -263,6 +263,18 @@ fn a_resumed_generation_goes_on_exactly_where_the_lost_one_was() {
 }
 
 #[test]
+fn a_generation_resumed_at_its_very_end_tells_no_more() {
+    let mut engine = engine(options(Script::Noise));
+    generate(&mut engine, Generate { resumed: 5, ..request(1, Base::New, &prompt(50), 5) });
+    let events = run(&mut engine);
+    assert!(tokens_of(&events, 1).is_empty());
+    assert_eq!(
+        finished(&events, 1),
+        (FinishReason::Length, Counts { new: 50, generated: 5, ..Counts::default() })
+    );
+}
+
+#[test]
 fn bad_logits_fail_their_sequence_and_are_never_reused() {
     let mut faulty = options(Script::Noise);
     faulty.fault = Some(Fault { pass: 2, kind: FaultKind::NotANumber });

@@ -3,13 +3,15 @@
 /// e^x for x up to 88, to within 2e-7 of its value; 0 where that is below the smallest normal number.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it drops the fraction
+    const LEAST: f32 = -87.0;
+    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it drops the fraction and leaves n in the low bits
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    let clamped = x.clamp(-87.0, 88.0);
-    let power = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
-    let r = clamped - power * LN2_HIGH - power * LN2_LOW;
-    // Taylor's series: |r| is at most ln 2 / 2, so the seventh term is below 2^-24 of the sum.
+    let clamped = if x > LEAST { x } else { LEAST };
+    let rounded = clamped * std::f32::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
+    let r = clamped - n * LN2_HIGH - n * LN2_LOW;
+    // Taylor's series: |r| is at most ln 2 / 2, so what is left out is below 2^-24 of the sum.
     let series = 1.0 / 5040.0;
     let series = series * r + 1.0 / 720.0;
     let series = series * r + 1.0 / 120.0;
@@ -18,8 +20,8 @@ pub(super) fn exp(x: f32) -> f32 {
     let series = series * r + 0.5;
     let series = series * r + 1.0;
     let series = series * r + 1.0;
-    let scale = f32::from_bits(((power as i32 + 127) << 23) as u32);
-    if x < -87.0 { 0.0 } else { series * scale }
+    let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(1f32.to_bits())); // 2^n
+    if x > LEAST { series * power } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -28,7 +30,7 @@ mod tests {
 
     #[test]
     fn it_agrees_with_the_library() {
-        for i in 0..2_000_000 {
+        for i in 1..2_000_000 {
             let x = -87.0 + i as f32 * 8.7e-5;
             let expected = f64::from(x).exp();
             let error = (f64::from(exp(x)) - expected).abs() / expected;

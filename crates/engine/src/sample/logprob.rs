@@ -1,17 +1,7 @@
 //! Log-probabilities of the model's own distribution, before any penalty, bias or temperature.
 
-use super::exp::exp;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::message::TokenLogprob;
-
-/// The logarithm of the sum of all `exp(logit)`, where `max` is the largest logit.
-pub(super) fn log_sum_exp(logits: &[f32], max: f32) -> f32 {
-    let sum: f64 = logits
-        .chunks(256)
-        .map(|chunk| f64::from(chunk.iter().map(|&logit| exp(logit - max)).sum::<f32>()))
-        .sum();
-    max + sum.ln() as f32
-}
 
 /// Writes the `count` most likely tokens into `top`, best first; of equal ones the lower id is better.
 pub(super) fn most_likely(logits: &[f32], log_sum: f32, count: usize, top: &mut Vec<TokenLogprob>) {

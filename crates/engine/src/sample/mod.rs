@@ -8,6 +8,7 @@ mod filter;
 mod logprob;
 mod penalty;
 mod random;
+mod weights;
 
 pub use penalty::Seen;
 
@@ -15,6 +16,7 @@ use crate::limits::{LOGIT_BIAS_MAX, TOP_LOGPROBS_MAX};
 use crate::message::TokenLogprob;
 use filter::Candidate;
 use serde::{Deserialize, Serialize};
+use weights::{CHUNK, Chunk};
 
 /// Temperatures below this are 0: dividing by them leaves one token anyway, or overflows.
 const GREEDY_BELOW: f32 = 1e-4;
@@ -84,6 +86,10 @@ impl Sampling {
         self.bias.iter().try_for_each(|&(_, bias)| in_range("a logit bias", bias, -1000.0, 1000.0))
     }
 
+    fn cuts(&self) -> bool {
+        self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
+    }
+
     fn has_penalties(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
@@ -113,6 +119,8 @@ fn at_most(field: &str, value: usize, max: usize) -> Result<(), BadSampling> {
 
 /// Scratch for one token at a time.
 pub struct Sampler {
+    chunks: Vec<Chunk>,         // (vocab / CHUNK)
+    maxima: Vec<f32>,           // (vocab / CHUNK)
     candidates: Vec<Candidate>, // (up to vocab)
     raw: Vec<f32>,              // (vocab) the model's logits, when log-probabilities are wanted
     top: Vec<TokenLogprob>,     // (up to TOP_LOGPROBS_MAX) of the last token
@@ -120,7 +128,10 @@ pub struct Sampler {
 
 impl Sampler {
     pub fn new(vocab: usize) -> Sampler {
+        let chunks = vocab.div_ceil(CHUNK);
         Sampler {
+            chunks: Vec::with_capacity(chunks),
+            maxima: Vec::with_capacity(chunks),
             candidates: Vec::with_capacity(vocab),
             raw: Vec::with_capacity(vocab),
             top: Vec::with_capacity(TOP_LOGPROBS_MAX),
@@ -138,7 +149,8 @@ impl Sampler {
     ) -> Result<(u32, Option<f32>), BadLogits> {
         let max = checked_max(logits)?;
         let log_sum = sampling.logprobs.map(|count| self.remember(logits, max, count));
-        let token = self.choose(logits, sampling, seen, position)?;
+        let max = adjust(logits, max, sampling, seen)?;
+        let token = self.choose(logits, max, sampling, position)?;
         let logprob = log_sum.and_then(|log_sum| Some(self.raw.get(token as usize)? - log_sum));
         Ok((token, logprob))
     }
@@ -151,7 +163,7 @@ impl Sampler {
     fn remember(&mut self, logits: &[f32], max: f32, count: u8) -> f32 {
         self.raw.clear();
         self.raw.extend_from_slice(logits);
-        let log_sum = logprob::log_sum_exp(logits, max);
+        let log_sum = weights::log_sum_exp(logits, max);
         logprob::most_likely(logits, log_sum, count.into(), &mut self.top);
         log_sum
     }
@@ -159,37 +171,62 @@ impl Sampler {
     fn choose(
         &mut self,
         logits: &mut [f32],
+        max: f32,
         sampling: &Sampling,
-        seen: &Seen,
         position: usize,
     ) -> Result<u32, BadLogits> {
-        seen.penalize(logits, sampling);
-        for &(token, bias) in &sampling.bias {
-            logits.get_mut(token as usize).into_iter().for_each(|logit| *logit += bias);
-        }
-        let max = checked_max(logits)?;
         if sampling.temperature < GREEDY_BELOW {
             return Ok(position_of(logits, max));
         }
-        let scale = 1.0 / sampling.temperature;
-        logits.iter_mut().for_each(|logit| *logit = (*logit - max) * scale);
-        self.filter(logits, sampling);
+        weights::weigh(logits, max, 1.0 / sampling.temperature, &mut self.chunks);
         let share = random::uniform(sampling.seed, position);
-        filter::draw(&self.candidates, share).ok_or(BadLogits::NoneAllowed)
+        let token = match sampling.cuts() {
+            false => weights::draw(logits, &self.chunks, share),
+            true => {
+                self.cut(logits, sampling);
+                filter::draw(&self.candidates, share)
+            }
+        };
+        token.ok_or(BadLogits::NoneAllowed)
     }
 
-    fn filter(&mut self, log_weights: &[f32], sampling: &Sampling) {
-        match sampling.top_k {
-            0 => filter::all(log_weights, &mut self.candidates),
-            k => filter::top_k(log_weights, k as usize, &mut self.candidates),
+    /// Leaves those that top-k, top-p and min-p allow as candidates.
+    fn cut(&mut self, weights: &[f32], sampling: &Sampling) {
+        let Sampler { chunks, maxima, candidates, .. } = self;
+        let Sampling { top_k, top_p, min_p, .. } = *sampling;
+        let total = match (top_k, top_p < 1.0) {
+            (0, false) => {
+                filter::gather(weights, chunks, min_p, candidates);
+                0.0
+            }
+            (0, true) => {
+                let total = weights::total(chunks);
+                let least = filter::least_of_top_p(top_p, total, weights.len());
+                filter::gather(weights, chunks, least, candidates);
+                total
+            }
+            (k, _) => {
+                filter::top_k(weights, chunks, k as usize, maxima, candidates);
+                filter::total(candidates)
+            }
+        };
+        if top_p < 1.0 {
+            filter::top_p(f64::from(top_p) * total, candidates);
         }
-        if sampling.top_p < 1.0 {
-            filter::top_p(sampling.top_p, &mut self.candidates);
-        }
-        if sampling.min_p > 0.0 {
-            filter::min_p(sampling.min_p, &mut self.candidates);
-        }
+        candidates.retain(|candidate| candidate.weight >= min_p);
     }
+}
+
+/// Penalties and bias, in place; returns the new maximum.
+fn adjust(logits: &mut [f32], max: f32, sampling: &Sampling, seen: &Seen) -> Result<f32, BadLogits> {
+    if !sampling.has_penalties() && sampling.bias.is_empty() {
+        return Ok(max);
+    }
+    seen.penalize(logits, sampling);
+    for &(token, bias) in &sampling.bias {
+        logits.get_mut(token as usize).into_iter().for_each(|logit| *logit += bias);
+    }
+    checked_max(logits)
 }
 
 /// The largest logit, once it is sure that they make sense.

@@ -134,10 +134,6 @@ impl Scheduler {
         }
     }
 
-    pub fn limits(&self) -> Limits {
-        self.limits
-    }
-
     pub fn is_idle(&self) -> bool {
         self.order.is_empty()
     }
@@ -219,6 +215,7 @@ impl Scheduler {
         self.elder = self.elder.filter(|&elder| elder != slot);
         let sequence = &mut self.sequences[slot];
         sequence.used = self.stats.steps;
+        sequence.tokens.shrink_to_fit();
         sequence.run.take().map_or(Counts::default(), |run| run.final_counts())
     }
 
@@ -277,7 +274,7 @@ impl Scheduler {
         let starts = self.start(slot);
         let sequence = &mut self.sequences[slot];
         sequence.lease.reserve(rows, &mut self.pool, &mut plan.copies);
-        let wants_token = sequence.run.as_ref().is_some_and(|run| run.max_tokens > 0);
+        let wants_token = sequence.run.as_ref().is_some_and(|run| run.counts.generated < run.max_tokens);
         let ends = match rows < sequence.pending() {
             true => Ends::Unfinished,
             false if wants_token => Ends::WithToken,

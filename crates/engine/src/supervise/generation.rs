@@ -80,7 +80,7 @@ impl Queue {
         self.lock().closed
     }
 
-    fn pop(&self, deadline: Option<Instant>) -> Result<Option<Event>, TimedOut> {
+    pub(super) fn pop(&self, deadline: Option<Instant>) -> Result<Option<Event>, TimedOut> {
         let mut state = self.lock();
         loop {
             if let Some(event) = state.events.pop_front() {

@@ -5,7 +5,7 @@
 //! worker gives the very tokens that the lost one would have given.
 
 use super::generation::Queue;
-use crate::limits::{SEQUENCES_MAX, STOP_TOKENS_MAX};
+use crate::limits::{SEQUENCES_MAX, STEERS_WAITING_MAX, STOP_TOKENS_MAX};
 use crate::message::{
     Base, Command, Counts, Event, Failure, FinishReason, Generate, SequenceId, Tenant, Verb,
 };
@@ -17,6 +17,7 @@ pub(super) struct Mirror {
     sequences: HashMap<SequenceId, Twin>,
     facts: RunnerFacts,
     arrivals: u64,
+    running: usize, // sequences
 }
 
 struct Twin {
@@ -48,7 +49,7 @@ enum Ending {
 
 impl Mirror {
     pub(super) fn new(facts: RunnerFacts) -> Mirror {
-        Mirror { sequences: HashMap::new(), facts, arrivals: 0 }
+        Mirror { sequences: HashMap::new(), facts, arrivals: 0, running: 0 }
     }
 
     pub(super) fn set_facts(&mut self, facts: RunnerFacts) {
@@ -56,7 +57,7 @@ impl Mirror {
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.sequences.values().any(|twin| twin.run.is_some())
+        self.running > 0
     }
 
     /// Notes a generation and returns how to ask the present worker for it.
@@ -72,6 +73,7 @@ impl Mirror {
         let command = Command::Generate(request.clone());
         request.tokens = Vec::new();
         self.arrivals += 1;
+        self.running += 1;
         let (arrival, generated) = (self.arrivals, request.resumed);
         let tenant = request.tenant;
         let twin = self.sequences.entry(request.sequence);
@@ -103,6 +105,9 @@ impl Mirror {
         self.check_length(len)?;
         let run = self.twin_mut(id)?.run.as_mut().filter(|run| run.ending.is_none());
         let run = run.ok_or(Failure::NotRunning(id))?;
+        if run.steers.len() >= STEERS_WAITING_MAX {
+            return Err(Failure::TooManySteers(id));
+        }
         run.steers.push_back((tokens.clone(), max_tokens));
         Ok(Command::Steer { sequence: id, tokens, max_tokens })
     }
@@ -157,21 +162,17 @@ impl Mirror {
 
     /// Takes note of what the worker tells and passes it on to the caller.
     pub(super) fn apply(&mut self, event: Event) {
-        let sequence = match &event {
-            Event::Started { sequence, .. }
-            | Event::Token { sequence, .. }
-            | Event::Steered { sequence, .. }
-            | Event::Finished { sequence, .. }
-            | Event::Failed { sequence, .. }
-            | Event::Refused { sequence, .. } => *sequence,
-            Event::Ready(_) | Event::Alive | Event::Stats(_) | Event::Fatal { .. } => return,
-        };
+        let Some(sequence) = event.sequence() else { return };
         let Some(twin) = self.sequences.get_mut(&sequence) else { return };
-        let Some(run) = &mut twin.run else { return };
-        if let Event::Refused { verb, .. } = event {
-            return self.refused(sequence, verb, event);
+        if let Event::Refused { verb: Verb::Generate, failure, .. } = event {
+            twin.known = false;
+            return self.end(sequence, Event::Failed { sequence, failure });
         }
-        twin.tokens = run.prompt.take().unwrap_or_else(|| std::mem::take(&mut twin.tokens));
+        if let Event::Refused { verb, failure, .. } = event {
+            return twin.refused(sequence, verb, failure);
+        }
+        twin.take_on();
+        let Some(run) = &mut twin.run else { return };
         match event {
             Event::Started { new, .. } if run.told.is_some() => run.recomputed += new,
             Event::Started { cached, new, .. } => {
@@ -185,7 +186,9 @@ impl Mirror {
             }
             Event::Steered { counts, .. } => twin.steered(sequence, counts),
             Event::Finished { reason, counts, .. } => self.finish(sequence, reason, counts),
-            _ => self.end(sequence, event),
+            Event::Failed { .. } => self.end(sequence, event),
+            Event::Refused { .. } | Event::Ready(_) | Event::Alive => {}
+            Event::Stats(_) | Event::Fatal { .. } => {}
         }
     }
 
@@ -214,37 +217,20 @@ impl Mirror {
     }
 
     fn resume_one(&mut self, id: SequenceId) -> Option<Command> {
+        let max = self.facts.sequence_tokens_max();
         let twin = self.sequences.get_mut(&id)?;
         twin.take_on();
         let run = twin.run.as_ref()?;
-        let counts = Counts { generated: run.generated, ..Counts::default() };
         if run.ending.is_some() {
+            let counts = Counts { generated: run.generated, ..Counts::default() };
             self.finish(id, FinishReason::Cancelled, counts);
             return None;
         }
-        (0..run.steers.len())
-            .for_each(|_| twin.steered(id, Counts { generated: twin.generated(), ..counts }));
+        twin.take_up_steers(id, max);
         twin.known = true;
         let run = twin.run.as_ref()?;
         let (tokens, resumed) = (twin.tokens.clone(), run.generated);
         Some(Command::Generate(Generate { base: Base::New, tokens, resumed, ..run.request.clone() }))
-    }
-
-    /// Only a steer that came too late, or is too long by now, can be refused: everything else was checked
-    /// before it was sent. One that was meant for an earlier generation comes before this one's first word.
-    fn refused(&mut self, sequence: SequenceId, verb: Verb, event: Event) {
-        let Some(twin) = self.sequences.get_mut(&sequence) else { return };
-        let Some(run) = &mut twin.run else { return };
-        match (verb, event) {
-            (Verb::Steer, event) if run.prompt.is_none() && run.steers.pop_front().is_some() => {
-                run.queue.push(event);
-            }
-            (Verb::Generate, Event::Refused { failure, .. }) => {
-                run.prompt = None;
-                self.end(sequence, Event::Failed { sequence, failure });
-            }
-            _ => {}
-        }
     }
 
     fn finish(&mut self, sequence: SequenceId, reason: FinishReason, counts: Counts) {
@@ -257,6 +243,7 @@ impl Mirror {
     fn end(&mut self, sequence: SequenceId, event: Event) {
         let Some(twin) = self.sequences.get_mut(&sequence) else { return };
         let Some(run) = twin.run.take() else { return };
+        self.running -= 1;
         match run.ending {
             Some(Ending::Truncate(len)) => twin.tokens.truncate(len),
             Some(Ending::Release) => drop(self.sequences.remove(&sequence)),
@@ -290,12 +277,15 @@ impl Mirror {
         }
     }
 
+    /// A sequence that is to be released is gone already for whoever asks.
     fn twin(&self, id: SequenceId) -> Result<&Twin, Failure> {
-        self.sequences.get(&id).ok_or(Failure::Unknown(id))
+        let twin = self.sequences.get(&id).filter(|twin| twin.ending() != Some(Ending::Release));
+        twin.ok_or(Failure::Unknown(id))
     }
 
     fn twin_mut(&mut self, id: SequenceId) -> Result<&mut Twin, Failure> {
-        self.sequences.get_mut(&id).ok_or(Failure::Unknown(id))
+        let twin = self.sequences.get_mut(&id).filter(|twin| twin.ending() != Some(Ending::Release));
+        twin.ok_or(Failure::Unknown(id))
     }
 
     /// What the engine would refuse is refused here, where the caller is told at once.
@@ -337,23 +327,52 @@ impl Mirror {
 }
 
 impl Twin {
-    /// All tokens, those of a generation that has not begun included.
+    /// All tokens that later commands can count on: with the prompt of a generation that has not begun, and
+    /// without what is to be cut off.
     fn history(&self) -> &[u32] {
-        self.run.as_ref().and_then(|run| run.prompt.as_deref()).unwrap_or(&self.tokens)
+        let prompt = self.run.as_ref().and_then(|run| run.prompt.as_deref());
+        let tokens = prompt.unwrap_or(&self.tokens);
+        match self.ending() {
+            Some(Ending::Truncate(len)) => &tokens[..len.min(tokens.len())],
+            Some(Ending::Stay | Ending::Release) | None => tokens,
+        }
+    }
+
+    fn ending(&self) -> Option<Ending> {
+        self.run.as_ref().and_then(|run| run.ending)
     }
 
     fn len(&self) -> usize {
         self.history().len()
     }
 
-    fn generated(&self) -> u32 {
-        self.run.as_ref().map_or(0, |run| run.generated)
-    }
-
     /// The generation's prompt is now part of the sequence.
     fn take_on(&mut self) {
         if let Some(prompt) = self.run.as_mut().and_then(|run| run.prompt.take()) {
             self.tokens = prompt;
+        }
+    }
+
+    /// All waiting steers take hold here, since the worker that should have taken them up is lost.
+    fn take_up_steers(&mut self, sequence: SequenceId, max: usize) {
+        while let Some((run, tokens)) = self.run.as_ref().and_then(|run| Some((run, &run.steers.front()?.0)))
+        {
+            let len = self.tokens.len() + tokens.len();
+            if len < max {
+                self.steered(sequence, Counts { generated: run.generated, ..Counts::default() });
+            } else {
+                let failure = Failure::TooLong { tokens: len as u64, limit: max.saturating_sub(1) as u64 };
+                self.refused(sequence, Verb::Steer, failure);
+            }
+        }
+    }
+
+    /// A steer came too late, or is too long by now; other commands on a known sequence are never refused, as
+    /// they were checked before they were sent. A steer that was meant for an earlier generation comes before this one's first word.
+    fn refused(&mut self, sequence: SequenceId, verb: Verb, failure: Failure) {
+        let Some(run) = self.run.as_mut().filter(|run| run.prompt.is_none()) else { return };
+        if verb == Verb::Steer && run.steers.pop_front().is_some() {
+            run.queue.push(Event::Refused { sequence, verb, failure });
         }
     }
 
@@ -378,3 +397,7 @@ impl TwinRun {
         Counts { cached, new, recomputed: last.recomputed + self.recomputed, ..last }
     }
 }
+
+#[cfg(test)]
+#[path = "mirror_tests.rs"]
+mod tests;
