@@ -120,7 +120,7 @@ fn context(prompt: &Prompt, tokenizer: &Tokenizer, fence: &Fence) -> Result<Valu
     for (name, value) in &prompt.variables {
         pairs.push((name.clone(), value_of(value, fence, 0)?));
     }
-    Ok(pairs.into_iter().collect())
+    Ok(Value::from_pairs(pairs))
 }
 
 fn message_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
@@ -140,29 +140,27 @@ fn message_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
     if let Some(name) = &message.name {
         pairs.push(("name", shield(name)));
     }
-    Ok(pairs.into_iter().collect())
+    Ok(Value::from_pairs(pairs))
 }
 
 fn tool_calls_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
     let calls = message.tool_calls.iter().map(|call| {
         let name = Value::from(fence.shield(&call.name, None));
         let arguments = value_of(&call.arguments, fence, 0)?;
-        let function: Value = [("name", name), ("arguments", arguments)].into_iter().collect();
+        let function = Value::from_pairs([("name", name), ("arguments", arguments)]);
         let id = Value::from(fence.shield(&call.id, None));
-        Ok([("id", id), ("type", Value::from("function")), ("function", function)].into_iter().collect())
+        Ok(Value::from_pairs([("id", id), ("type", Value::from("function")), ("function", function)]))
     });
     Ok(Value::from(calls.collect::<Result<Vec<Value>, TextError>>()?))
 }
 
 fn tool_value(tool: &Tool, fence: &Fence) -> Result<Value, TextError> {
-    let function: Value = [
+    let function = Value::from_pairs([
         ("name", Value::from(fence.shield(&tool.name, None))),
         ("description", Value::from(fence.shield(&tool.description, None))),
         ("parameters", value_of(&tool.parameters, fence, 0)?),
-    ]
-    .into_iter()
-    .collect();
-    Ok([("type", Value::from("function")), ("function", function)].into_iter().collect())
+    ]);
+    Ok(Value::from_pairs([("type", Value::from("function")), ("function", function)]))
 }
 
 fn value_of(json: &Json, fence: &Fence, depth: usize) -> Result<Value, TextError> {
@@ -183,7 +181,7 @@ fn value_of(json: &Json, fence: &Fence, depth: usize) -> Result<Value, TextError
             let pairs = pairs
                 .iter()
                 .map(|(key, value)| Ok((fence.shield(key, None), value_of(value, fence, depth + 1)?)));
-            pairs.collect::<Result<Vec<_>, TextError>>()?.into_iter().collect()
+            Value::from_pairs(pairs.collect::<Result<Vec<_>, TextError>>()?)
         }
     })
 }

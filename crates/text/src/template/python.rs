@@ -110,9 +110,9 @@ fn install_tests(env: &mut Environment) {
     env.add_test("integer", is::is_integer);
     env.add_test("float", is::is_float);
     env.add_test("string", is::is_string);
-    // In Python text, lists and dictionaries are all sequences to Jinja.
-    env.add_test("sequence", |value: &Value| value.as_str().is_some() || value.len().is_some());
-    env.add_test("iterable", |value: &Value| value.as_str().is_some() || value.try_iter().is_ok());
+    // To Jinja in Python, text, lists and dictionaries are all sequences, and None is not iterable.
+    env.add_test("sequence", |value: &Value| value.len().is_some());
+    env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("mapping", is::is_mapping);
     env.add_test("true", is::is_true);
     env.add_test("false", is::is_false);
