@@ -35,8 +35,9 @@ impl Template {
             let problem = format!("{} bytes of source, at most {TEMPLATE_BYTES_MAX}", source.len());
             return Err(TextError::Template { line: 1, problem });
         }
-        compile(source)?;
-        Ok(Template { source: source.to_owned() })
+        let source = without_generation_tags(source);
+        compile(&source)?;
+        Ok(Template { source })
     }
 
     /// The prompt for `tokenizer`'s model, with control tokens apart from everyone's text.
@@ -70,6 +71,26 @@ impl Template {
         }
         Ok(fence.segments(&rendered))
     }
+}
+
+/// `{% generation %}` marks what to train on; to a prompt it is a block like any other.
+fn without_generation_tags(source: &str) -> String {
+    let mut plain = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(open) = rest.find("{%") {
+        let (before, tag) = rest.split_at(open);
+        let (tag, after) = tag.split_at(tag.find("%}").unwrap_or(tag.len()));
+        let word = tag.trim_matches(|c: char| matches!(c, '{' | '%' | '-' | '+') || c.is_whitespace());
+        let block = match word {
+            "generation" => tag.replace("generation", "if true"),
+            "endgeneration" => tag.replace("endgeneration", "endif"),
+            _ => tag.to_owned(),
+        };
+        plain.push_str(before);
+        plain.push_str(&block);
+        rest = after;
+    }
+    plain + rest
 }
 
 fn compile(source: &str) -> Result<CompiledTemplate<'_>, TextError> {
