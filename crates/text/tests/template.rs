@@ -80,7 +80,10 @@ fn faults_name_the_line() {
             "the model's chat template refuses this conversation: Roles must alternate",
         ),
         ("{{ 'a' | nothing }}", "chat template, line 1: unknown filter: filter nothing is unknown"),
-        ("{% include 'x' %}", "chat template, line 1: template not found: tried to include non-existing template 'x'"),
+        (
+            "{% include 'x' %}",
+            "chat template, line 1: template not found: tried to include non-existing template 'x'",
+        ),
     ] {
         assert_eq!(render(source).unwrap_err(), expected, "{source}");
     }
