@@ -12,6 +12,7 @@ pub mod chat;
 pub mod detokenizer;
 mod error;
 pub mod limits;
+pub mod parse;
 pub mod segment;
 mod stop;
 pub mod template;

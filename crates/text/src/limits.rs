@@ -51,3 +51,18 @@ pub const JSON_DEPTH_MAX: usize = 64;
 
 /// Characters of a `strftime_now` format.
 pub const DATE_FORMAT_BYTES_MAX: usize = 256;
+
+/// Bytes of a tool call; a longer one is text.
+pub const CALL_BYTES_MAX: usize = 1 << 20;
+
+/// `</tool_call>` inside the values of one XML call.
+pub const XML_CLOSES_MAX: usize = 64;
+
+/// Characters that the parser of one answer looks at twice, in search of calls; then it takes all for text.
+pub const PARSE_STEPS_MAX: usize = 16 << 20;
+
+/// Bytes of white space that may stand before reasoning.
+pub const PARSE_SPACE_BYTES_MAX: usize = 1 << 10;
+
+/// Bytes of a harmony message header.
+pub const HARMONY_HEADER_BYTES_MAX: usize = 1 << 12;

@@ -3,7 +3,7 @@
 mod common;
 
 use common::corpus::{self, CODE_CHUNKS};
-use common::{gguf_tokenizer, golden, json_tokenizer};
+use common::{fnv, gguf_tokenizer, golden, json_tokenizer};
 use flint_text::{Detokenizer, Tokenizer};
 use std::collections::HashMap;
 
@@ -11,15 +11,6 @@ type Digests = HashMap<String, Vec<String>>;
 
 fn digests() -> Digests {
     serde_json::from_slice(&std::fs::read(golden("ids.json")).unwrap()).unwrap()
-}
-
-/// FNV-1a, 64 bits, over whole numbers as four bytes each.
-fn fnv(values: impl IntoIterator<Item = u32>) -> String {
-    let hash = values
-        .into_iter()
-        .flat_map(u32::to_le_bytes)
-        .fold(0xCBF2_9CE4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
-    format!("{hash:016x}")
 }
 
 #[test]

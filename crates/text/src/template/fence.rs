@@ -6,9 +6,9 @@
 //! rendering, control tokens are looked for first, and only then are the characters swapped back.
 //!
 //! Templates go on working: a swap changes no length and no white space, so trimming, splitting at lines and
-//! slicing see what they would have seen. Only a comparison with a control token's own text comes out
-//! differently, and that is the point. The one such test that real templates need is for `<think>` in an
-//! assistant's own words, so those two markers stay readable there.
+//! slicing see what they would have seen. Only a comparison with those characters comes out differently, and
+//! that is the point. The one such test that real templates need is for `<think>` in an assistant's own
+//! words, so those two markers stay readable there.
 //!
 //! A token could still be put together from template text at both ends and a user's word between them
 //! (`'<' ~ key ~ '>'`); a string that is the inside of a control token is therefore swapped as well.
@@ -80,7 +80,7 @@ impl<'a> Fence<'a> {
     fn shield_assistant(&self, text: &str) -> String {
         let mut shielded = String::with_capacity(text.len());
         let mut rest = text;
-        while let Some((at, marker)) = first_of(rest, &REASONING).filter(|(_, m)| self.controls.contains(m)) {
+        while let Some((at, marker)) = first_of(rest, &REASONING) {
             shielded.push_str(&self.shield(&rest[..at], None));
             shielded.push_str(marker);
             rest = &rest[at + marker.len()..];

@@ -8,7 +8,7 @@
 
 use crate::limits::{PROMPT_BYTES_MAX, RENDER_BYTES_MAX, TEMPLATE_FUEL_MAX, TEMPLATE_LITERAL_BYTES_MAX};
 use minijinja::machinery::{CompiledTemplate, Instruction};
-use minijinja::value::{Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use std::fmt::Write;
 
@@ -75,8 +75,12 @@ impl Write for Bounded {
 
 /// Registers `filter` so that it pays for its input.
 pub(super) fn add_filter(env: &mut Environment, name: &'static str, filter: Value) {
-    env.add_filter(name, move |state: &mut State, args: Rest<Value>| {
+    env.add_filter(name, move |state: &mut State, args: Rest<Value>, named: Kwargs| {
         charge(state, args.iter().map(size).fold(ENTRY_BYTES, usize::saturating_add))?;
+        let mut args = args.0;
+        if named.args().next().is_some() {
+            args.push(Value::from(named));
+        }
         filter.call(state, &args)
     });
 }

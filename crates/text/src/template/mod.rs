@@ -35,8 +35,9 @@ impl Template {
             let problem = format!("{} bytes of source, at most {TEMPLATE_BYTES_MAX}", source.len());
             return Err(TextError::Template { line: 1, problem });
         }
-        compile(source)?;
-        Ok(Template { source: source.to_owned() })
+        let source = without_generation_tags(source);
+        compile(&source)?;
+        Ok(Template { source })
     }
 
     /// The prompt for `tokenizer`'s model, with control tokens apart from everyone's text.
@@ -70,6 +71,26 @@ impl Template {
         }
         Ok(fence.segments(&rendered))
     }
+}
+
+/// `{% generation %}` marks what to train on; to a prompt it is a block like any other.
+fn without_generation_tags(source: &str) -> String {
+    let mut plain = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(open) = rest.find("{%") {
+        let (before, tag) = rest.split_at(open);
+        let (tag, after) = tag.split_at(tag.find("%}").unwrap_or(tag.len()));
+        let word = tag.trim_matches(|c: char| matches!(c, '{' | '%' | '-' | '+') || c.is_whitespace());
+        let block = match word {
+            "generation" => tag.replace("generation", "if true"),
+            "endgeneration" => tag.replace("endgeneration", "endif"),
+            _ => tag.to_owned(),
+        };
+        plain.push_str(before);
+        plain.push_str(&block);
+        rest = after;
+    }
+    plain + rest
 }
 
 fn compile(source: &str) -> Result<CompiledTemplate<'_>, TextError> {
@@ -120,7 +141,7 @@ fn context(prompt: &Prompt, tokenizer: &Tokenizer, fence: &Fence) -> Result<Valu
     for (name, value) in &prompt.variables {
         pairs.push((name.clone(), value_of(value, fence, 0)?));
     }
-    Ok(pairs.into_iter().collect())
+    Ok(Value::from_pairs(pairs))
 }
 
 fn message_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
@@ -140,29 +161,27 @@ fn message_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
     if let Some(name) = &message.name {
         pairs.push(("name", shield(name)));
     }
-    Ok(pairs.into_iter().collect())
+    Ok(Value::from_pairs(pairs))
 }
 
 fn tool_calls_value(message: &Message, fence: &Fence) -> Result<Value, TextError> {
     let calls = message.tool_calls.iter().map(|call| {
         let name = Value::from(fence.shield(&call.name, None));
         let arguments = value_of(&call.arguments, fence, 0)?;
-        let function: Value = [("name", name), ("arguments", arguments)].into_iter().collect();
+        let function = Value::from_pairs([("name", name), ("arguments", arguments)]);
         let id = Value::from(fence.shield(&call.id, None));
-        Ok([("id", id), ("type", Value::from("function")), ("function", function)].into_iter().collect())
+        Ok(Value::from_pairs([("id", id), ("type", Value::from("function")), ("function", function)]))
     });
     Ok(Value::from(calls.collect::<Result<Vec<Value>, TextError>>()?))
 }
 
 fn tool_value(tool: &Tool, fence: &Fence) -> Result<Value, TextError> {
-    let function: Value = [
+    let function = Value::from_pairs([
         ("name", Value::from(fence.shield(&tool.name, None))),
         ("description", Value::from(fence.shield(&tool.description, None))),
         ("parameters", value_of(&tool.parameters, fence, 0)?),
-    ]
-    .into_iter()
-    .collect();
-    Ok([("type", Value::from("function")), ("function", function)].into_iter().collect())
+    ]);
+    Ok(Value::from_pairs([("type", Value::from("function")), ("function", function)]))
 }
 
 fn value_of(json: &Json, fence: &Fence, depth: usize) -> Result<Value, TextError> {
@@ -183,7 +202,7 @@ fn value_of(json: &Json, fence: &Fence, depth: usize) -> Result<Value, TextError
             let pairs = pairs
                 .iter()
                 .map(|(key, value)| Ok((fence.shield(key, None), value_of(value, fence, depth + 1)?)));
-            pairs.collect::<Result<Vec<_>, TextError>>()?.into_iter().collect()
+            Value::from_pairs(pairs.collect::<Result<Vec<_>, TextError>>()?)
         }
     })
 }

@@ -110,9 +110,9 @@ fn install_tests(env: &mut Environment) {
     env.add_test("integer", is::is_integer);
     env.add_test("float", is::is_float);
     env.add_test("string", is::is_string);
-    // In Python text, lists and dictionaries are all sequences to Jinja.
-    env.add_test("sequence", |value: &Value| value.as_str().is_some() || value.len().is_some());
-    env.add_test("iterable", |value: &Value| value.as_str().is_some() || value.try_iter().is_ok());
+    // To Jinja in Python, text, lists and dictionaries are all sequences, and None is not iterable.
+    env.add_test("sequence", |value: &Value| value.len().is_some());
+    env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("mapping", is::is_mapping);
     env.add_test("true", is::is_true);
     env.add_test("false", is::is_false);
@@ -128,12 +128,17 @@ fn install_tests(env: &mut Environment) {
     env.add_test("upper", is::is_upper);
 }
 
-/// Python's methods. Those whose result can outgrow their input are done here, and paid for.
+/// Python's methods. Those whose result can outgrow their input are done here, and paid for; `format` only goes
+/// without format specifications, which can ask for any width.
 fn call_method(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     match (method, args) {
         ("replace", [from, to]) => replace(state, value.clone(), from.clone(), to.clone()),
         ("join", [list]) => {
             join(state, list.clone(), Some(value.clone()), Kwargs::from_iter([] as [(&str, Value); 0]))
+        }
+        ("format", _) if value.as_str().is_some_and(|text| !text.contains(':')) => {
+            charge(state, args.iter().map(size).sum())?;
+            pycompat::unknown_method_callback(state, value, method, args)
         }
         ("format" | "replace" | "join" | "zfill" | "center" | "ljust" | "rjust" | "expandtabs", _) => Err(
             Error::new(ErrorKind::UnknownMethod, format!("{method} is not supported with these arguments")),

@@ -1,6 +1,7 @@
 //! Where the tests find real tokenizers, and the little of GGUF that holds one.
 #![allow(dead_code)] // each test binary uses its own part
 
+pub(crate) mod cases;
 pub(crate) mod corpus;
 
 use flint_text::{GgufVocab, Tokenizer};
@@ -17,6 +18,15 @@ pub(crate) fn cached(path: &str) -> PathBuf {
 
 pub(crate) fn golden(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(path)
+}
+
+/// FNV-1a, 64 bits, over whole numbers as four bytes each.
+pub(crate) fn fnv(values: impl IntoIterator<Item = u32>) -> String {
+    let hash = values
+        .into_iter()
+        .flat_map(u32::to_le_bytes)
+        .fold(0xCBF2_9CE4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
+    format!("{hash:016x}")
 }
 
 pub(crate) fn json_tokenizer(name: &str) -> Tokenizer {

@@ -1,0 +1,156 @@
+//! Every architecture and every weight format against transformers, on tiny models.
+//!
+//! `cargo xtask golden` made the files in tests/golden. The error of logits is the largest difference in a
+//! row, relative to the row's largest logit.
+
+mod golden_data;
+
+use flint_engine::device::Device;
+use flint_engine::device::cpu::{Cpu, Isa};
+use flint_engine::device::plain::Plain;
+use golden_data::{Model, Prompt, Reference, files, root, top};
+use std::path::Path;
+
+const LOGIT_ERROR_MAX: f32 = 1e-4;
+const TOP_AGREEMENT_MIN: f64 = 0.99;
+/// Tokens of the longest prompt with its answer.
+const TOKENS: usize = 240;
+
+fn open<D: Device + 'static>(path: &Path, device: D, prompts: usize) -> Model {
+    Model::load(path, device, prompts, TOKENS)
+}
+
+fn relative_error(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let difference = found.iter().zip(expected).map(|(f, e)| (f - e).abs()).fold(0.0, f32::max);
+    let largest = expected.iter().map(|e| e.abs()).fold(0.0, f32::max);
+    assert!(difference.is_finite(), "a logit is not a number");
+    difference / largest
+}
+
+/// Every CPU device of this machine, on one thread and on two.
+fn cpus() -> impl Iterator<Item = (String, Cpu)> {
+    Isa::available().into_iter().flat_map(|isa| {
+        [1, 2].map(|threads| {
+            let cpu = Cpu::with_isa(threads, isa).unwrap();
+            (cpu.describe(), cpu)
+        })
+    })
+}
+
+fn check_greedy(what: &str, model: &mut Model, prompts: &[Prompt], chunk: usize) {
+    let answers = model.greedy(prompts, chunk, prompts[0].greedy.len());
+    for (index, (answer, prompt)) in answers.iter().zip(prompts).enumerate() {
+        assert_eq!(answer, &prompt.greedy, "{what}: greedy tokens of prompt {index}");
+    }
+}
+
+/// The plain device gives the reference's logits and greedy tokens.
+fn plain(name: &str) {
+    let Reference { prompts } = Reference::read(name);
+    for path in files(name) {
+        let what = path.display().to_string();
+        let mut model = open(&path, Plain::default(), prompts.len());
+        for prompt in &prompts {
+            let logits = model.logits(&prompt.tokens, 64);
+            for (&position, expected) in prompt.logit_positions.iter().zip(&prompt.logits) {
+                let error = relative_error(&logits[position], expected);
+                assert!(error < LOGIT_ERROR_MAX, "{what}: logits at {position} are off by {error:e}");
+            }
+        }
+        check_greedy(&what, &mut model, &prompts, 64);
+    }
+}
+
+/// Unquantised weights: every CPU device gives the greedy tokens of the reference.
+fn cpu_exact(name: &str) {
+    let Reference { prompts } = Reference::read(name);
+    for path in files(name) {
+        for (device, cpu) in cpus() {
+            let what = format!("{} on {device}", path.display());
+            check_greedy(&what, &mut open(&path, cpu, prompts.len()), &prompts, 64);
+        }
+    }
+}
+
+/// Quantised weights, for which the CPU rounds activations to 8 bits: nearly all top tokens are those of
+/// the dequantised reference.
+fn cpu_close(name: &str) {
+    let Reference { prompts } = Reference::read(name);
+    for path in files(name) {
+        for (device, cpu) in cpus() {
+            let mut model = open(&path, cpu, 1);
+            let (mut agreed, mut all) = (0, 0);
+            for prompt in &prompts {
+                model.prefill(0, &prompt.tokens, 64, &mut |position, logits| {
+                    agreed += usize::from(top(logits) == prompt.top[position]);
+                    all += 1;
+                });
+            }
+            let agreement = agreed as f64 / all as f64;
+            println!("{} on {device}: {agreed} of {all} top tokens", path.display());
+            assert!(all >= 500 && agreement >= TOP_AGREEMENT_MIN, "{name} on {device}: {agreed} of {all}");
+        }
+    }
+}
+
+/// How a prompt is cut into batches changes nothing.
+fn chunks<D: Device + 'static>(name: &str, device: impl Fn() -> D, error_max: f32) {
+    let Reference { prompts } = Reference::read(name);
+    let tokens = &prompts[0].tokens;
+    for path in files(name) {
+        let whole = open(&path, device(), 1).logits(tokens, 64);
+        for chunk in [1, 7, 33] {
+            let cut = open(&path, device(), 1).logits(tokens, chunk);
+            for (position, (cut, whole)) in cut.iter().zip(&whole).enumerate() {
+                let error = relative_error(cut, whole);
+                let what = path.display();
+                assert!(error <= error_max, "{what}: chunks of {chunk}: {error:e} at {position}");
+            }
+        }
+    }
+}
+
+/// The tests of one model; `$cpu` is what its weights let one ask of the CPU device.
+macro_rules! golden {
+    ($($module:ident: $name:literal, $cpu:ident, chunk error $error:literal;)*) => {
+        const NAMES: &[&str] = &[$($name),*];
+        $(mod $module {
+            #[test]
+            fn plain() {
+                super::plain($name);
+            }
+
+            #[test]
+            fn cpu() {
+                super::$cpu($name);
+            }
+
+            #[test]
+            fn chunks() {
+                super::chunks($name, super::Plain::default, 0.0);
+                super::chunks($name, || super::Cpu::new(2).unwrap(), $error);
+            }
+        })*
+    };
+}
+
+golden! {
+    llama: "llama", cpu_exact, chunk error 1e-5;
+    llama3: "llama3", cpu_exact, chunk error 1e-5;
+    qwen2: "qwen2", cpu_exact, chunk error 1e-5;
+    qwen3: "qwen3", cpu_exact, chunk error 1e-5;
+    qwen3_moe: "qwen3-moe", cpu_exact, chunk error 1e-5;
+    gpt_oss: "gpt-oss", cpu_exact, chunk error 1e-5;
+}
+
+#[test]
+fn every_model_is_tested() {
+    let entries = std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap());
+    let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    let mut found: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    found.sort();
+    let mut expected = NAMES.to_vec();
+    expected.sort();
+    assert_eq!(found, expected);
+}
