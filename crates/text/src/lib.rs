@@ -11,6 +11,7 @@
 pub mod chat;
 pub mod detokenizer;
 mod error;
+pub mod harmony;
 pub mod limits;
 pub mod parse;
 pub mod segment;

@@ -10,7 +10,7 @@ pub const TOKEN_BYTES_MAX: usize = 1 << 12;
 pub const MERGES_MAX: usize = 1 << 21;
 
 /// Bytes of a `tokenizer.json`.
-pub const TOKENIZER_JSON_BYTES_MAX: usize = 128 << 20;
+pub const TOKENIZER_JSON_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of a pre-tokenizer's pattern, and of the automaton compiled from it.
 pub const PATTERN_BYTES_MAX: usize = 1 << 13;

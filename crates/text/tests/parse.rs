@@ -87,11 +87,11 @@ fn call(name: &str, arguments: &str) -> Call {
 }
 
 #[track_caller]
-fn check(format: Format, text: &str, expected_text: &str, calls: &[Call]) {
+fn check(format: Format, text: &str, expected_text: &str, calls: impl AsRef<[Call]>) {
     let said = parse(format, text);
     assert_eq!(
         (said.text.as_str(), said.calls.as_slice(), ""),
-        (expected_text, calls, said.reasoning.as_str())
+        (expected_text, calls.as_ref(), said.reasoning.as_str())
     );
 }
 
@@ -101,49 +101,49 @@ fn hermes_calls() {
     let one = r#"<tool_call>
 {"name": "read", "arguments": {"path": "a.rs"}}
 </tool_call>"#;
-    check(Format::Tagged, one, "", &[read.clone()]);
+    check(Format::Tagged, one, "", [read.clone()]);
     check(
         Format::Tagged,
         &format!("Let me look.\n{one}\n{one}"),
         "Let me look.\n\n",
-        &[read.clone(), read.clone()],
+        [read.clone(), read.clone()],
     );
     check(
         Format::Tagged,
         r#"<tool_call>{"arguments":{},"name":"shell"}</tool_call>"#,
         "",
-        &[call("shell", "{}")],
+        [call("shell", "{}")],
     );
     // The closing may be missing at the end of the turn, and may stand inside a string.
-    check(Format::Tagged, one.trim_end_matches("</tool_call>"), "", &[read.clone()]);
+    check(Format::Tagged, one.trim_end_matches("</tool_call>"), "", [read.clone()]);
     let tricky = r#"{"path": "</tool_call> \" } é <tool_call>", "n": [1, {"a": null}]}"#;
     let text = format!(r#"<tool_call>{{"name":"read","arguments":{tricky}}}</tool_call>"#);
-    check(Format::Tagged, &text, "", &[call("read", tricky)]);
+    check(Format::Tagged, &text, "", [call("read", tricky)]);
 }
 
 #[test]
 fn xml_calls() {
     let text = "Sure.\n<tool_call>\n<function=read>\n<parameter=path>\nsrc/a b.rs\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>";
-    check(Format::Tagged, text, "Sure.\n", &[call("read", r#"{"path":"src/a b.rs","n":3}"#)]);
+    check(Format::Tagged, text, "Sure.\n", [call("read", r#"{"path":"src/a b.rs","n":3}"#)]);
     let nested = "<tool_call>\n<function=shell>\n<parameter=path>\n<a>\n</parameter> & </function>\n</tool_call> \"\n  <parameter=q>\n</parameter>\n</function>\n</tool_call> x";
     let value = "<a>\n</parameter> & </function>\n</tool_call> \"\n  <parameter=q>";
-    check(Format::Tagged, nested, " x", &[call("shell", &json!({"path": value}).to_string())]);
+    check(Format::Tagged, nested, " x", [call("shell", &json!({"path": value}).to_string())]);
     let typed = "<tool_call><function=read><parameter=on>True</parameter><parameter=x>1</parameter><parameter=n>1.5</parameter>\
                  <parameter=list>[1, 2]</parameter><parameter=map>null</parameter><parameter=path>17</parameter><parameter=other>{}</parameter></function></tool_call>";
     let arguments = r#"{"on":true,"x":1,"n":"1.5","list":[1,2],"map":null,"path":"17","other":"{}"}"#;
-    check(Format::Tagged, typed, "", &[call("read", arguments)]);
-    check(Format::Tagged, "<tool_call><function=shell></function></tool_call>", "", &[call("shell", "{}")]);
-    check(Format::Tagged, "<tool_call>\n<function=shell>\n</function>", "", &[call("shell", "{}")]);
+    check(Format::Tagged, typed, "", [call("read", arguments)]);
+    check(Format::Tagged, "<tool_call><function=shell></function></tool_call>", "", [call("shell", "{}")]);
+    check(Format::Tagged, "<tool_call>\n<function=shell>\n</function>", "", [call("shell", "{}")]);
 }
 
 #[test]
 fn llama_calls() {
     let text = r#"{"name": "read", "parameters": {"path": "a"}}"#;
     let read = call("read", r#"{"path": "a"}"#);
-    check(Format::Llama3, text, "", &[read.clone()]);
-    check(Format::Llama3, &format!("{text}; {text}"), " ", &[read.clone(), read.clone()]);
-    check(Format::Llama3, &format!("I will.\n  {text}\nDone."), "I will.\n  \nDone.", &[read.clone()]);
-    check(Format::Llama3, "<tool_call> is text here", "<tool_call> is text here", &[]);
+    check(Format::Llama3, text, "", [read.clone()]);
+    check(Format::Llama3, &format!("{text}; {text}"), " ", [read.clone(), read.clone()]);
+    check(Format::Llama3, &format!("I will.\n  {text}\nDone."), "I will.\n  \nDone.", [read.clone()]);
+    check(Format::Llama3, "<tool_call> is text here", "<tool_call> is text here", []);
     let pieces = [
         Piece::Text("Sure: "),
         Piece::Control("<|python_tag|>"),
@@ -159,14 +159,14 @@ fn fenced_and_bare_objects_are_calls() {
     let object = "{\n  \"name\": \"shell\",\n  \"arguments\": {\n    \"path\": \"ls\"\n  }\n}";
     let shell = call("shell", "{\n    \"path\": \"ls\"\n  }");
     for format in [Format::Tagged, Format::Llama3] {
-        check(format, &format!("```json\n{object}\n```"), "", &[shell.clone()]);
+        check(format, &format!("```json\n{object}\n```"), "", [shell.clone()]);
         check(
             format,
             &format!("I run it:\n\n```\n{object}```\nthen"),
             "I run it:\n\n\nthen",
-            &[shell.clone()],
+            [shell.clone()],
         );
-        check(format, object, "", &[shell.clone()]);
+        check(format, object, "", [shell.clone()]);
     }
     let (text, calls) = calls_in(&format!("a\n```json\n{object}\n```"), &tools());
     assert_eq!((text.as_str(), calls), ("a\n", vec![shell]));
@@ -206,8 +206,8 @@ fn what_looks_like_a_call_is_text() {
         "",
     ];
     for text in cases {
-        check(Format::Tagged, text, text, &[]);
-        check(Format::Llama3, text, text, &[]);
+        check(Format::Tagged, text, text, []);
+        check(Format::Llama3, text, text, []);
     }
 }
 

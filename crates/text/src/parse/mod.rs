@@ -32,7 +32,7 @@ pub enum Event {
     Text(String),
     /// More of the reasoning.
     Reasoning(String),
-    /// A call begins: the `index`-th of this output, to a declared tool.
+    /// A call begins: the `index`-th of this output. Outside harmony, `name` is that of a declared tool.
     CallStart { index: usize, name: String },
     /// More of the call's arguments: JSON text.
     CallArguments(String),
@@ -74,7 +74,7 @@ pub struct Parser {
 
 #[derive(Debug)]
 enum Inner {
-    Marked { think: ThinkSplitter, calls: CallFinder },
+    Marked { think: ThinkSplitter, calls: Box<CallFinder> },
     Harmony(HarmonyParser),
 }
 
@@ -84,7 +84,7 @@ impl Parser {
             Format::Harmony => Inner::Harmony(HarmonyParser::new()),
             Format::Tagged | Format::Llama3 => Inner::Marked {
                 think: ThinkSplitter::new(options.reasoning_open),
-                calls: CallFinder::new(options.tools, options.format == Format::Tagged),
+                calls: Box::new(CallFinder::new(options.tools, options.format == Format::Tagged)),
             },
         };
         Parser { inner }
