@@ -13,7 +13,7 @@
 //!
 //! A panel of unquantised weights is, for each column, the 16 values of its rows.
 
-use super::memory::{Memory, OutOfMemory, Shared};
+use super::memory::{Arena, OutOfMemory, Piece, Shared};
 use super::pool::Pool;
 use super::simd::LANES;
 use crate::load::Tensor;
@@ -182,29 +182,36 @@ pub struct Packed {
     pub rows: usize,
     pub cols: usize,
     pub layout: PanelLayout,
-    data: Memory<u8>, // (panels, layout.bytes)
+    data: Piece, // (panels, layout.bytes)
 }
 
 impl Packed {
     /// Packs rows `first..first + rows` of a tensor.
-    pub fn new(pool: &mut Pool, tensor: &Tensor, first: usize, rows: usize) -> Result<Packed, OutOfMemory> {
+    pub fn new(
+        pool: &mut Pool,
+        arena: &mut Arena,
+        tensor: &Tensor,
+        first: usize,
+        rows: usize,
+    ) -> Result<Packed, OutOfMemory> {
         let cols = tensor.cols();
         let format = packed_format(tensor);
         let layout = with_packing!(format, P => PanelLayout::of::<P>(cols),
             otherwise => PanelLayout::of_floats(cols, format.block_bytes()));
         let panels = rows.div_ceil(LANES);
-        let mut data = Memory::zeroed(panels * layout.bytes)?;
-        let shared = Shared::new(&mut data);
-        pool.run(|worker| {
-            let mut packer =
-                Packer { tensor, format, layout, levels: Levels::default(), scratch: Vec::new() };
-            while let Some(panel) = worker.take(panels) {
-                let begin = panel * LANES;
-                // SAFETY: each panel is taken by one thread.
-                let out = unsafe { shared.range_mut(panel * layout.bytes, layout.bytes) };
-                packer.pack(first + begin, LANES.min(rows - begin), out);
-            }
-        });
+        let data = arena.take(panels * layout.bytes, |data| {
+            let shared = Shared::new(data);
+            pool.run(|worker| {
+                let mut packer =
+                    Packer { tensor, format, layout, levels: Levels::default(), scratch: Vec::new() };
+                while let Some(panel) = worker.take(panels) {
+                    let begin = panel * LANES;
+                    // SAFETY: each panel is taken by one thread.
+                    let out = unsafe { shared.range_mut(panel * layout.bytes, layout.bytes) };
+                    packer.pack(first + begin, LANES.min(rows - begin), out);
+                }
+            });
+        })?;
         Ok(Packed { format, rows, cols, layout, data })
     }
 
