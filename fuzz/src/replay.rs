@@ -30,6 +30,7 @@ pub fn has(target: &str, name: &str, bytes: &[u8]) {
         fs::create_dir_all(folder(target)).and_then(|()| fs::write(&file, bytes)).expect("a seed");
     }
     let found = fs::read(&file);
-    let found = found.unwrap_or_else(|error| panic!("{}: {error}; UPDATE_CORPUS=1 writes it", file.display()));
+    let found =
+        found.unwrap_or_else(|error| panic!("{}: {error}; UPDATE_CORPUS=1 writes it", file.display()));
     assert!(found == bytes, "{} is not what the test makes; UPDATE_CORPUS=1 writes it", file.display());
 }
