@@ -40,7 +40,8 @@ pub const RENDER_BYTES_MAX: usize = 256 << 20;
 /// Bytes of the template's own text that one render may emit.
 pub const TEMPLATE_LITERAL_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes of stack for a render: reserved, and used only by programs that nest values hundreds of thousands deep.
+/// Bytes of stack for a render: reserved, and used only by programs that nest values hundreds of thousands
+/// deep.
 pub const RENDER_STACK_BYTES: usize = 256 << 20;
 
 /// Bytes of a rendered prompt.

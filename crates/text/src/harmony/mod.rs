@@ -1,8 +1,10 @@
-//! gpt-oss's prompt format, written natively: messages with roles, channels and recipients between control tokens.
+//! gpt-oss's prompt format, written natively: messages with roles, channels and recipients between control
+//! tokens.
 //!
-//! The model's Jinja template only comes near what the model was trained on: it quotes tool results, knows one
-//! call a message, and cannot put `<|constrain|>`. This renders what OpenAI's own library renders, straight to segments, so what
-//! people wrote stays text by construction. The parser of the answers is `parse::Format::Harmony`.
+//! The model's Jinja template only comes near what the model was trained on: it quotes tool results, knows
+//! one call a message, and cannot put `<|constrain|>`. This renders what OpenAI's own library renders,
+//! straight to segments, so what people wrote stays text by construction. The parser of the answers is
+//! `parse::Format::Harmony`.
 
 mod typescript;
 

@@ -1,4 +1,5 @@
-//! JSON schemas as the TypeScript-like declarations on which gpt-oss was trained, down to their odd indentation.
+//! JSON schemas as the TypeScript-like declarations on which gpt-oss was trained, down to their odd
+//! indentation.
 
 use crate::limits::JSON_DEPTH_MAX;
 use serde_json::Value;

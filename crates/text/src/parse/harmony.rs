@@ -1,7 +1,8 @@
 //! gpt-oss's output: messages with a channel and perhaps a recipient, told apart by control tokens alone.
 //!
-//! `<|channel|>analysis<|message|>...<|end|>` is reasoning, `final` and `commentary` are the answer, and a message
-//! to `functions.x` is a call of `x`. Nothing in the text of a message is looked at, so it may say anything.
+//! `<|channel|>analysis<|message|>...<|end|>` is reasoning, `final` and `commentary` are the answer, and a
+//! message to `functions.x` is a call of `x`. Nothing in the text of a message is looked at, so it may say
+//! anything.
 
 use super::{Event, Piece};
 use crate::limits::HARMONY_HEADER_BYTES_MAX;

@@ -1,15 +1,16 @@
 //! What a model's output means, while it is being written: answer, reasoning, tool calls.
 //!
 //! Two families of formats exist. In gpt-oss's harmony, control tokens mark everything (`harmony`). In the
-//! others, markers are text among text, and code may contain the same text: a parser must tell
-//! `<tool_call>` that begins a call from one in a string, a code fence or a sentence. Here it waits: text that could
-//! be a call is held back until it is one, whole and valid and naming a declared tool, or until it
-//! cannot become one, and then it is text, to the letter. What the events say together does not depend on how
-//! the output was cut into pieces.
+//! others, markers are text among text, and code may contain the same text: a parser must tell `<tool_call>`
+//! that begins a call from one in a string, a code fence or a sentence. Here it waits: text that could be a
+//! call is held back until it is one, whole and valid and naming a declared tool, or until it cannot become
+//! one, and then it is text, to the letter. What the events say together does not depend on how the output
+//! was cut into pieces.
 //!
-//! The crates `tool-parser` and `reasoning-parser` were looked at first. They commit to a call when they see its marker,
-//! so code that contains a marker loses text, and they bring an async runtime; `openai-harmony`
-//! fetches its token ranks from the network. None keeps the guarantees above.
+//! The crates `tool-parser` and `reasoning-parser` were looked at first. They copy their whole buffer at
+//! every piece, take closing tags out of plain text, lose text between calls, and bring an async runtime and
+//! a parser of Python; `openai-harmony` fetches its token ranks from the network. None keeps the guarantees
+//! above.
 
 mod calls;
 mod candidate;
@@ -97,8 +98,8 @@ impl Parser {
             (Inner::Marked { think, calls }, Piece::Text(text)) => {
                 think.push(text, &mut |part| route(part, calls, events));
             }
-            // The only control token inside an answer of these formats is Llama's `<|python_tag|>`: what follows it
-            // is as good as a new line.
+            // The only control token inside an answer of these formats is Llama's `<|python_tag|>`: what
+            // follows it is as good as a new line.
             (Inner::Marked { calls, .. }, Piece::Control(_)) => calls.start_line(),
         }
     }
@@ -130,7 +131,8 @@ pub struct Call {
     pub arguments: String, // JSON object
 }
 
-/// The calls in a finished text, for a model that was told of `tools`: in tags, fenced or bare. The rest is text.
+/// The calls in a finished text, for a model that was told of `tools`: in tags, fenced or bare. The rest is
+/// text.
 pub fn calls_in(text: &str, tools: &[Tool]) -> (String, Vec<Call>) {
     let mut finder = CallFinder::new(tools.to_vec(), true);
     let mut events = Vec::new();

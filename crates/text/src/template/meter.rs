@@ -1,10 +1,11 @@
 //! Bounds the memory of a render.
 //!
 //! Fuel counts instructions, but one instruction can double a string. So every operation that makes new
-//! text or lists pays for its size from a budget: filters and methods through wrappers, output through the formatter,
-//! and the operators `+`, `*`, `~` and slicing by being compiled into calls of such wrappers. Text that
-//! stands in the template itself is emitted unpaid; the fuel is set so that it stays bounded too. What is not
-//! paid for is comparing: a program that builds lists of lists of itself can still waste time there.
+//! text or lists pays for its size from a budget: filters and methods through wrappers, output through the
+//! formatter, and the operators `+`, `*`, `~` and slicing by being compiled into calls of such wrappers.
+//! Text that stands in the template itself is emitted unpaid; the fuel is set so that it stays bounded too.
+//! What is not paid for is comparing: a program that builds lists of lists of itself can still waste time
+//! there.
 
 use crate::limits::{PROMPT_BYTES_MAX, RENDER_BYTES_MAX, TEMPLATE_FUEL_MAX, TEMPLATE_LITERAL_BYTES_MAX};
 use minijinja::machinery::{CompiledTemplate, Instruction};
