@@ -24,3 +24,8 @@ fn detokenizer() {
 fn stop() {
     replay::corpus("stop", promises::stop);
 }
+
+#[test]
+fn parser() {
+    replay::corpus("parser", promises::parser);
+}

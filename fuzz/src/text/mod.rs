@@ -4,11 +4,13 @@
 //! read and written with an editor.
 
 mod detokenizer;
+mod parser;
 mod stop;
 mod template;
 mod tokenizer;
 
 pub use detokenizer::detokenizer;
+pub use parser::parser;
 pub use stop::stop;
 pub use template::template;
 pub use tokenizer::tokenizer;

@@ -66,11 +66,11 @@ impl HarmonyParser {
 
     /// A header longer than its bound only loses its end.
     fn header_text(&mut self, text: &str) {
-        if self.header.len() + text.len() <= HARMONY_HEADER_BYTES_MAX {
-            self.header.push_str(text);
-            if self.in_channel {
-                self.channel.push_str(text);
-            }
+        let room = HARMONY_HEADER_BYTES_MAX.saturating_sub(self.header.len());
+        let text = &text[..text.ceil_char_boundary(room)];
+        self.header.push_str(text);
+        if self.in_channel {
+            self.channel.push_str(text);
         }
     }
 
