@@ -11,7 +11,9 @@
 pub mod chat;
 pub mod detokenizer;
 mod error;
+pub mod harmony;
 pub mod limits;
+pub mod parse;
 pub mod segment;
 mod stop;
 pub mod template;

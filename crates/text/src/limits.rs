@@ -10,7 +10,7 @@ pub const TOKEN_BYTES_MAX: usize = 1 << 12;
 pub const MERGES_MAX: usize = 1 << 21;
 
 /// Bytes of a `tokenizer.json`.
-pub const TOKENIZER_JSON_BYTES_MAX: usize = 128 << 20;
+pub const TOKENIZER_JSON_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of a pre-tokenizer's pattern, and of the automaton compiled from it.
 pub const PATTERN_BYTES_MAX: usize = 1 << 13;
@@ -40,7 +40,8 @@ pub const RENDER_BYTES_MAX: usize = 256 << 20;
 /// Bytes of the template's own text that one render may emit.
 pub const TEMPLATE_LITERAL_BYTES_MAX: usize = 1 << 30;
 
-/// Bytes of stack for a render: reserved, and used only by programs that nest values hundreds of thousands deep.
+/// Bytes of stack for a render: reserved, and used only by programs that nest values hundreds of thousands
+/// deep.
 pub const RENDER_STACK_BYTES: usize = 256 << 20;
 
 /// Bytes of a rendered prompt.
@@ -51,3 +52,18 @@ pub const JSON_DEPTH_MAX: usize = 64;
 
 /// Characters of a `strftime_now` format.
 pub const DATE_FORMAT_BYTES_MAX: usize = 256;
+
+/// Bytes of a tool call; a longer one is text.
+pub const CALL_BYTES_MAX: usize = 1 << 20;
+
+/// `</tool_call>` inside the values of one XML call.
+pub const XML_CLOSES_MAX: usize = 64;
+
+/// Characters that the parser of one answer looks at twice, in search of calls; then it takes all for text.
+pub const PARSE_STEPS_MAX: usize = 16 << 20;
+
+/// Bytes of white space that may stand before reasoning.
+pub const PARSE_SPACE_BYTES_MAX: usize = 1 << 10;
+
+/// Bytes of a harmony message header.
+pub const HARMONY_HEADER_BYTES_MAX: usize = 1 << 12;

@@ -1,4 +1,4 @@
-//! Stop strings: text ends before the first of them, however it is cut into deltas.
+//! Stop strings: text ends before the first of them that is complete, however it is cut into deltas.
 
 /// Watches a stream of text for stop strings, and holds back what may be the beginning of one.
 #[derive(Debug, Clone, Default)]
@@ -21,8 +21,8 @@ impl StopStrings {
             return (String::new(), true);
         }
         self.held.push_str(delta);
-        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
-            self.held.truncate(at);
+        if let Some(start) = self.first_complete() {
+            self.held.truncate(start);
             self.ended = true;
             return (std::mem::take(&mut self.held), true);
         }
@@ -34,6 +34,13 @@ impl StopStrings {
     /// No more text comes: what was held back is not a stop string.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
+    }
+
+    /// Where the stop string that is complete first begins; of two that end together, the longer. One that ends later
+    /// must not matter: in other deltas it would not have been seen.
+    fn first_complete(&self) -> Option<usize> {
+        let found = self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop.len())));
+        found.map(|(start, len)| (start + len, start)).min().map(|(_, start)| start)
     }
 
     /// Bytes at the end of the held text that a stop string begins with.
@@ -69,7 +76,9 @@ mod tests {
 
     #[test]
     fn any_cut_gives_the_same() {
-        let cases: [(&[&str], &str, &str, bool); 7] = [
+        let cases: [(&[&str], &str, &str, bool); 9] = [
+            (&["abc", "b"], "xabc", "xa", true),
+            (&["b", "ab"], "xabc", "x", true),
             (&["\ndef "], "a\ndef b", "a", true),
             (&["\ndef ", "\n#"], "a\n#x\ndef b", "a", true),
             (&["abc"], "ababab", "ababab", false),

@@ -92,3 +92,17 @@ fn gpt_oss() {
     let template = std::fs::read_to_string(golden("templates/gpt-oss.jinja")).unwrap();
     check("gpt-oss", &json_tokenizer("gpt-oss"), &template);
 }
+
+/// The native renderer of gpt-oss's format against OpenAI's own.
+#[test]
+fn harmony() {
+    let tokenizer = json_tokenizer("gpt-oss");
+    let expected = cases::read("harmony.json");
+    for (name, prompt) in cases::prompts() {
+        let segments = flint_text::harmony::render(&prompt).unwrap();
+        assert_eq!(flat(&segments), expected[&name]["text"].as_str().unwrap(), "{name}");
+        let mut ids = Vec::new();
+        tokenizer.encode_segments(&segments, &mut ids).unwrap();
+        assert_eq!(fnv(ids), expected[&name]["ids"].as_str().unwrap(), "{name}: ids");
+    }
+}

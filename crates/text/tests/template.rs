@@ -80,7 +80,10 @@ fn faults_name_the_line() {
             "the model's chat template refuses this conversation: Roles must alternate",
         ),
         ("{{ 'a' | nothing }}", "chat template, line 1: unknown filter: filter nothing is unknown"),
-        ("{% include 'x' %}", "chat template, line 1: template not found: tried to include non-existing template 'x'"),
+        (
+            "{% include 'x' %}",
+            "chat template, line 1: template not found: tried to include non-existing template 'x'",
+        ),
     ] {
         assert_eq!(render(source).unwrap_err(), expected, "{source}");
     }
@@ -132,4 +135,15 @@ fn hostile_programs_are_stopped() {
         let error = render(&source).map(|text| text.len()).expect_err(&source);
         assert!(error.contains(expected), "{source:.200}: {error:.300}");
     }
+}
+
+/// Values nested as deep as the fuel allows are printed, compared and dropped without a stack overflow.
+#[test]
+fn deep_values_are_survived() {
+    let deep = "{% set a = namespace(v=[]) %}{% set b = namespace(v=[]) %}{% for i in range(60000) %}\
+                {% set a.v = [[a.v]] %}{% set b.v = [[b.v]] %}{% endfor %}";
+    assert_eq!(render(&format!("{deep}{{{{ a.v == b.v }}}}")).as_deref(), Ok("True"));
+    assert_eq!(render(&format!("{deep}{{{{ a.v | string | length }}}}")).as_deref(), Ok("240002"));
+    let loops = "{% set ns = namespace(v=[]) %}{% for i in range(90000) %}{% for x in [ns.v] %}{% set ns.v = loop %}{% endfor %}{% endfor %}";
+    assert_eq!(render(loops).as_deref(), Ok(""));
 }

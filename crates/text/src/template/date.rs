@@ -51,6 +51,12 @@ pub(super) fn format(now_unix_s: i64, format: &str) -> Result<String, Error> {
     Ok(text)
 }
 
+/// The day as `2026-11-15`.
+pub(crate) fn day(now_unix_s: i64) -> String {
+    let Moment { year, month, day, .. } = Moment::new(now_unix_s);
+    format!("{year}-{month:02}-{day:02}")
+}
+
 impl Moment {
     /// The Gregorian calendar counts from 1 March of year 0, so that a leap day ends its year.
     fn new(unix_s: i64) -> Self {

@@ -16,7 +16,7 @@
 use crate::chat::Role;
 use crate::error::TextError;
 use crate::segment::{Controls, Segment, push_text};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 const STAND_INS: std::ops::RangeInclusive<char> = '\u{F0000}'..='\u{FFFFD}';
 const REASONING: [&str; 2] = ["<think>", "</think>"];
@@ -46,7 +46,8 @@ impl<'a> Fence<'a> {
             .literals()
             .iter()
             .flat_map(|l| l.chars().next().into_iter().chain(l.chars().next_back()));
-        let swapped: HashSet<char> = edges.chain(cores.iter().flat_map(|c| c.chars().next())).collect();
+        // In order, so that a program that compares characters renders the same every time.
+        let swapped: BTreeSet<char> = edges.chain(cores.iter().flat_map(|c| c.chars().next())).collect();
         let mut free = STAND_INS.filter(|c| !taken.contains(c));
         let mut out = HashMap::new();
         for c in swapped {

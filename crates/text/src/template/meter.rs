@@ -1,14 +1,15 @@
 //! Bounds the memory of a render.
 //!
 //! Fuel counts instructions, but one instruction can double a string. So every operation that makes new
-//! text or lists pays for its size from a budget: filters and methods through wrappers, output through the formatter,
-//! and the operators `+`, `*`, `~` and slicing by being compiled into calls of such wrappers. Text that
-//! stands in the template itself is emitted unpaid; the fuel is set so that it stays bounded too. What is not
-//! paid for is comparing: a program that builds lists of lists of itself can still waste time there.
+//! text or lists pays for its size from a budget: filters and methods through wrappers, output through the
+//! formatter, and the operators `+`, `*`, `~` and slicing by being compiled into calls of such wrappers.
+//! Text that stands in the template itself is emitted unpaid; the fuel is set so that it stays bounded too.
+//! What is not paid for is comparing: a program that builds lists of lists of itself can still waste time
+//! there.
 
 use crate::limits::{PROMPT_BYTES_MAX, RENDER_BYTES_MAX, TEMPLATE_FUEL_MAX, TEMPLATE_LITERAL_BYTES_MAX};
 use minijinja::machinery::{CompiledTemplate, Instruction};
-use minijinja::value::{Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use std::fmt::Write;
 
@@ -75,8 +76,12 @@ impl Write for Bounded {
 
 /// Registers `filter` so that it pays for its input.
 pub(super) fn add_filter(env: &mut Environment, name: &'static str, filter: Value) {
-    env.add_filter(name, move |state: &mut State, args: Rest<Value>| {
+    env.add_filter(name, move |state: &mut State, args: Rest<Value>, named: Kwargs| {
         charge(state, args.iter().map(size).fold(ENTRY_BYTES, usize::saturating_add))?;
+        let mut args = args.0;
+        if named.args().next().is_some() {
+            args.push(Value::from(named));
+        }
         filter.call(state, &args)
     });
 }

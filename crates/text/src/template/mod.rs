@@ -3,7 +3,7 @@
 //! The program is hostile input, and so is the conversation. The program's source, steps, depth and memory are
 //! bounded (`meter`), and nothing in the conversation can become a control token (`fence`).
 
-mod date;
+pub(crate) mod date;
 mod fence;
 mod json;
 mod meter;

@@ -75,19 +75,18 @@ fn gguf_kind(id: usize, token: &str, kind: i32) -> Result<TokenKind, TextError> 
     }
 }
 
-/// "left right" pairs. Neither side can hold a space: the byte alphabet writes it otherwise.
-pub(super) fn split_merges(merges: &[String]) -> Result<Vec<(String, String)>, TextError> {
+fn split_merges(merges: &[String]) -> Result<Vec<(String, String)>, TextError> {
     if merges.len() > MERGES_MAX {
         let problem = format!("{} merges, at most {MERGES_MAX}", merges.len());
-        return Err(TextError::tokenizer("merges", problem));
+        return Err(TextError::tokenizer("tokenizer.ggml.merges", problem));
     }
-    let lines = merges.iter().enumerate().filter(|(_, line)| !line.starts_with("#version"));
-    lines
-        .map(|(rank, line)| match line.split_once(' ') {
-            Some((left, right)) => Ok((left.to_owned(), right.to_owned())),
-            None => {
-                Err(TextError::tokenizer("merges", format!("merge {rank} is {line:?}, expected two parts")))
-            }
-        })
-        .collect()
+    merges.iter().enumerate().map(|(rank, line)| split_merge(rank, line)).collect()
+}
+
+/// The two sides of a merge. Neither can hold a space: the byte alphabet writes it otherwise.
+pub(super) fn split_merge(rank: usize, line: &str) -> Result<(String, String), TextError> {
+    match line.split_once(' ') {
+        Some((left, right)) => Ok((left.to_owned(), right.to_owned())),
+        None => Err(TextError::tokenizer("merges", format!("merge {rank} is {line:?}, expected two parts"))),
+    }
 }

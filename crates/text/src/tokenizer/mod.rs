@@ -3,8 +3,8 @@
 //! The tokenizers of the models that Flint runs are all byte-level BPE: normalize, split by a pattern,
 //! merge pairs of bytes. That is written here by hand rather than taken from the crate `tokenizers`,
 //! because that crate panics on merges that spell no token, silently stops splitting when its
-//! backtracking pattern engine gives up, allocates a string for every token, and brings some sixty crates. It is
-//! the reference instead: `golden/` holds digests of its ids for more than a megabyte of text.
+//! backtracking pattern engine gives up, allocates a string for every token, and brings some sixty crates.
+//! It is the reference instead: `golden/` holds digests of its ids for more than a megabyte of text.
 //!
 //! Two ways lead to ids. `encode_text` is for what people, files and tools wrote: it never yields a
 //! control token, so the text `<|im_end|>` is ordinary pieces. `encode_segments` is for prompts, where

@@ -51,8 +51,12 @@ impl Tile<'_> {
     }
 }
 
+/// Room for the scores of a tile in one chunk.
+pub type Scores = [[f32; CHUNK]; TILE];
+
 /// Computes one chunk for all queries of a tile.
 pub struct AttendChunk<'a> {
+    pub scores: &'a mut Scores,
     pub tile: &'a Tile<'a>,
     pub chunk: usize,
     pub out: &'a mut [Partial; TILE],
@@ -71,14 +75,13 @@ impl Kernel for AttendChunk<'_> {
         let low = first.max(start);
         // SAFETY: the blocks of the positions are in the cache, the queries have `head_dim` values.
         unsafe {
-            let mut shares = [[0.0f32; CHUNK]; TILE];
             match tile.count {
-                1 => self.run_tile::<S, 1>(&mut shares, low, stop),
-                2 => self.run_tile::<S, 2>(&mut shares, low, stop),
-                3 => self.run_tile::<S, 3>(&mut shares, low, stop),
-                4 => self.run_tile::<S, 4>(&mut shares, low, stop),
-                5 | 6 => self.run_tile::<S, 6>(&mut shares, low, stop),
-                _ => self.run_tile::<S, TILE>(&mut shares, low, stop),
+                1 => self.run_tile::<S, 1>(low, stop),
+                2 => self.run_tile::<S, 2>(low, stop),
+                3 => self.run_tile::<S, 3>(low, stop),
+                4 => self.run_tile::<S, 4>(low, stop),
+                5 | 6 => self.run_tile::<S, 6>(low, stop),
+                _ => self.run_tile::<S, TILE>(low, stop),
             }
         }
     }
@@ -86,13 +89,8 @@ impl Kernel for AttendChunk<'_> {
 
 impl AttendChunk<'_> {
     #[inline(always)]
-    unsafe fn run_tile<S: Simd, const R: usize>(
-        self,
-        shares: &mut [[f32; CHUNK]; TILE],
-        low: usize,
-        stop: usize,
-    ) {
-        let (tile, start) = (self.tile, self.chunk * CHUNK);
+    unsafe fn run_tile<S: Simd, const R: usize>(self, low: usize, stop: usize) {
+        let (tile, shares, start) = (self.tile, self.scores, self.chunk * CHUNK);
         let block_of = |position: usize| {
             let (at, _) = tile.geometry.place(tile.layer, tile.blocks, position, tile.kv_head);
             tile.cache[at..at + 2 * tile.geometry.half_len()].as_ptr()
@@ -127,7 +125,7 @@ impl AttendChunk<'_> {
 unsafe fn score_block<S: Simd, const R: usize>(
     tile: &Tile<'_>,
     keys: *const u16,
-    scores: &mut [[f32; CHUNK]; TILE],
+    scores: &mut Scores,
     at: usize,
 ) {
     // SAFETY: `keys` holds (head_dim, 32) values.
@@ -189,7 +187,7 @@ unsafe fn soften<S: Simd>(
 unsafe fn weigh<S: Simd, const R: usize, const W: usize>(
     tile: &Tile<'_>,
     block_of: &impl Fn(usize) -> *const u16,
-    shares: &[[f32; CHUNK]; TILE],
+    shares: &Scores,
     positions: Range<usize>,
     start: usize,
     at: usize,

@@ -1,8 +1,12 @@
 //! Between the q, k, v product and attention: norms of heads, rotary turn, and the way into the cache.
 
+use super::cache::Geometry;
 use super::input::normalise_in_place;
 use super::memory::Shared;
-use super::simd::{Kernel, LANES, Simd};
+use super::simd::{Isa, Kernel, LANES, Simd};
+use super::{Cpu, norm_parts};
+use crate::batch::{Batch, Span};
+use crate::device::Attention;
 use crate::limits::KV_BLOCK_TOKENS;
 use crate::model::config::RopePairs;
 
@@ -86,4 +90,58 @@ unsafe fn turn<S: Simd>(head: &mut [f32], cos: &[f32], sin: &[f32], pairs: RopeP
             }
         }
     }
+}
+
+/// The last phase of `qkv`.
+pub struct Placement<'a> {
+    pub weights: &'a Attention<Cpu>,
+    pub batch: &'a Batch,
+    pub angles: &'a Angles,
+    pub isa: Isa,
+    pub width: usize, // of a row of q, k and v
+}
+
+impl Placement<'_> {
+    /// # Safety
+    /// Nobody else handles the same row and KV head meanwhile.
+    pub unsafe fn run(
+        &self,
+        row: usize,
+        kv_head: usize,
+        values: Shared<'_, f32>,
+        cached: Shared<'_, u16>,
+        geometry: Geometry,
+    ) {
+        let w = self.weights;
+        let (head_dim, group) = (w.head_dim, w.heads / w.kv_heads);
+        let span = span_of(self.batch, row);
+        let position = span.position + row - span.rows.start;
+        let blocks = &self.batch.blocks[span.blocks.clone()];
+        let (at, token) = geometry.place(w.layer, blocks, position, kv_head);
+        let base = row * self.width;
+        let k_at = base + (w.heads + kv_head) * head_dim;
+        let v_at = k_at + w.kv_heads * head_dim;
+        let half = head_dim / 2;
+        // SAFETY: the ranges are this row's and this head's own.
+        unsafe {
+            self.isa.run(PlaceHeads {
+                q: values.range_mut(base + kv_head * group * head_dim, group * head_dim),
+                k: values.range_mut(k_at, head_dim),
+                v: values.range(v_at, head_dim),
+                cos: &self.angles.cos[row * half..][..half],
+                sin: &self.angles.sin[row * half..][..half],
+                pairs: self.angles.pairs.unwrap_or(RopePairs::Halves),
+                q_norm: w.q_norm.as_ref().map(norm_parts),
+                k_norm: w.k_norm.as_ref().map(norm_parts),
+                cache: cached,
+                at,
+                token,
+            });
+        }
+    }
+}
+
+fn span_of(batch: &Batch, row: usize) -> &Span {
+    let index = batch.spans.partition_point(|span| span.rows.end <= row);
+    &batch.spans[index]
 }

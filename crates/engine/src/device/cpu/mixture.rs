@@ -1,10 +1,11 @@
 //! The mixture of experts: route each row, group rows by expert, run each expert once over its rows.
 
+use super::gated::{GatedUnits, HIDDEN_UNIT};
 use super::input::Prepare;
 use super::matmul::{Output, Product, Rows};
 use super::memory::{Memory, OutOfMemory, Shared};
 use super::pack::Packed;
-use super::{Buffer, Cpu, GatedUnits, HIDDEN_UNIT, base_product, multiply, norm_parts};
+use super::{Buffer, Cpu, base_product, multiply, norm_parts};
 use crate::batch::Batch;
 use crate::device::Mixture;
 

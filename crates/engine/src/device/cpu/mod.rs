@@ -3,8 +3,10 @@
 //! Each operation is one job of the pool. Inside it, threads prepare the input together, meet at a
 //! barrier, and take panels of the matrix until none are left.
 
+mod attend;
 mod attention;
 mod cache;
+mod gated;
 mod heads;
 mod input;
 mod machine;
@@ -20,26 +22,29 @@ pub use memory::OutOfMemory;
 pub use simd::Isa;
 
 use super::{Activation, Attention, Device, DeviceError, Head, Mixture, Mlp, Norm};
-use crate::batch::{Batch, Span};
+use crate::batch::Batch;
 use crate::load::Tensor;
 use crate::model::config::{Config, Rope};
-use attention::{AttendChunk, CHUNK, Merge, Partial, TILE, Tile};
+use attend::AttendJob;
+use attention::{CHUNK, Partial, TILE};
 use cache::Cache;
-use heads::{Angles, HEAD_DIM_MAX, PlaceHeads};
+use gated::{GatedUnits, HIDDEN_UNIT};
+use heads::{Angles, HEAD_DIM_MAX, Placement};
 use input::{Input, InputMemory, Prepare};
 use matmul::{Output, Product, Rows};
-use memory::{Memory, Shared};
+use memory::{Arena, Memory, Shared};
 use mixture::MixtureScratch;
 use pack::Packed;
 use pool::{Pool, Worker};
-use simd::{Kernel, LANES, Simd, exp};
+use simd::LANES;
 
-/// Hidden columns that a thread computes at a time in a gated MLP.
-const HIDDEN_UNIT: usize = 2 * LANES;
+/// Bytes of the mappings that weights share.
+const ARENA_CHUNK_BYTES: usize = 64 << 20;
 
 pub struct Cpu {
     isa: Isa,
     pool: Pool,
+    arena: Arena, // all weights
     angles: Angles,
     inputs: InputMemory,
     raw: Memory<f32>,               // (threads, rows, 2 * HIDDEN_UNIT) gate and up values
@@ -95,6 +100,7 @@ impl Cpu {
         Ok(Cpu {
             isa,
             pool: Pool::new(threads.max(1)),
+            arena: Arena::new(ARENA_CHUNK_BYTES)?,
             angles: Angles::default(),
             inputs: InputMemory::new(0)?,
             raw: Memory::zeroed(0)?,
@@ -153,7 +159,7 @@ impl Device for Cpu {
         self.widest.cols = self.widest.cols.max(cols);
         let mut packed = Vec::with_capacity(parts.len());
         for tensor in parts {
-            packed.push(Packed::new(&mut self.pool, tensor, 0, tensor.rows())?);
+            packed.push(Packed::new(&mut self.pool, &mut self.arena, tensor, 0, tensor.rows())?);
             tensor.release();
         }
         Ok(Matrix { parts: packed, cols })
@@ -165,8 +171,9 @@ impl Device for Cpu {
         self.widest.cols = self.widest.cols.max(tensor.cols());
         self.widest.experts = self.widest.experts.max(experts);
         self.widest.expert_width = self.widest.expert_width.max(rows).max(tensor.cols());
-        let packed: Result<Vec<Packed>, OutOfMemory> =
-            (0..experts).map(|e| Packed::new(&mut self.pool, tensor, e * rows, rows)).collect();
+        let packed: Result<Vec<Packed>, OutOfMemory> = (0..experts)
+            .map(|e| Packed::new(&mut self.pool, &mut self.arena, tensor, e * rows, rows))
+            .collect();
         tensor.release();
         Ok(packed?)
     }
@@ -275,18 +282,19 @@ impl Device for Cpu {
         let split = tiles < 2 * self.pool.threads() && chunks > 1 && tiles * chunks <= self.partials.len();
         let partials = Shared::new(&mut self.partials);
         self.pool.run(|worker| {
+            let mut scores = [[0.0; CHUNK]; TILE];
             // SAFETY: a tile writes its own queries' part of `out`; a chunk its own partials, which are
             // read after the barrier.
             unsafe {
                 if !split {
                     while let Some(unit) = worker.take(tiles) {
-                        job.whole_tile(unit, out, width);
+                        job.whole_tile(unit, &mut scores, out, width);
                     }
                     return;
                 }
                 while let Some(unit) = worker.take(tiles * chunks) {
                     let partial = &mut partials.range_mut(unit, 1)[0];
-                    job.one_chunk(unit / chunks, unit % chunks, partial);
+                    job.one_chunk(unit / chunks, unit % chunks, &mut scores, partial);
                 }
                 worker.barrier();
                 for unit in worker.share(tiles) {
@@ -410,265 +418,4 @@ fn base_product<'a>(
 ) -> Product<'a> {
     let (from, to) = (Rows::From(0), Rows::From(0));
     Product { matrix: &matrix.parts[0], bias, input, from, to, count, output, add }
-}
-
-/// The last phase of `qkv`.
-struct Placement<'a> {
-    weights: &'a Attention<Cpu>,
-    batch: &'a Batch,
-    angles: &'a Angles,
-    isa: Isa,
-    width: usize, // of a row of q, k and v
-}
-
-impl Placement<'_> {
-    /// # Safety
-    /// Nobody else handles the same row and KV head meanwhile.
-    unsafe fn run(
-        &self,
-        row: usize,
-        kv_head: usize,
-        values: Shared<'_, f32>,
-        cached: Shared<'_, u16>,
-        geometry: cache::Geometry,
-    ) {
-        let w = self.weights;
-        let (head_dim, group) = (w.head_dim, w.heads / w.kv_heads);
-        let span = span_of(self.batch, row);
-        let position = span.position + row - span.rows.start;
-        let blocks = &self.batch.blocks[span.blocks.clone()];
-        let (at, token) = geometry.place(w.layer, blocks, position, kv_head);
-        let base = row * self.width;
-        let k_at = base + (w.heads + kv_head) * head_dim;
-        let v_at = k_at + w.kv_heads * head_dim;
-        let half = head_dim / 2;
-        // SAFETY: the ranges are this row's and this head's own.
-        unsafe {
-            self.isa.run(PlaceHeads {
-                q: values.range_mut(base + kv_head * group * head_dim, group * head_dim),
-                k: values.range_mut(k_at, head_dim),
-                v: values.range(v_at, head_dim),
-                cos: &self.angles.cos[row * half..][..half],
-                sin: &self.angles.sin[row * half..][..half],
-                pairs: self.angles.pairs.unwrap_or(crate::model::config::RopePairs::Halves),
-                q_norm: w.q_norm.as_ref().map(norm_parts),
-                k_norm: w.k_norm.as_ref().map(norm_parts),
-                cache: cached,
-                at,
-                token,
-            });
-        }
-    }
-}
-
-fn span_of(batch: &Batch, row: usize) -> &Span {
-    let index = batch.spans.partition_point(|span| span.rows.end <= row);
-    &batch.spans[index]
-}
-
-/// Attention of a batch, cut into tiles of queries.
-struct AttendJob<'a> {
-    weights: &'a Attention<Cpu>,
-    qkv: &'a Buffer,
-    batch: &'a Batch,
-    cache: &'a Cache,
-    isa: Isa,
-}
-
-impl AttendJob<'_> {
-    fn tiles_of(&self, span: &Span) -> usize {
-        (span.rows.len() * self.weights.heads / self.weights.kv_heads).div_ceil(TILE)
-    }
-
-    fn tiles(&self) -> usize {
-        self.batch.spans.iter().map(|span| self.tiles_of(span) * self.weights.kv_heads).sum()
-    }
-
-    /// The tile of a unit, and for each of its queries the row and the head.
-    fn tile(&self, mut unit: usize) -> (Tile<'_>, [(usize, usize); TILE]) {
-        let w = self.weights;
-        let mut spans = self.batch.spans.iter();
-        let span = loop {
-            let span = spans.next().expect("a unit lies in a span");
-            let own = self.tiles_of(span) * w.kv_heads;
-            if unit < own {
-                break span;
-            }
-            unit -= own;
-        };
-        // Late rows see the most: they come first, so that threads finish together.
-        let (kv_head, index) = (unit % w.kv_heads, self.tiles_of(span) - 1 - unit / w.kv_heads);
-        let group = w.heads / w.kv_heads;
-        let count = TILE.min(span.rows.len() * group - index * TILE);
-        let places = std::array::from_fn(|i| {
-            let query = index * TILE + if i < count { i } else { 0 };
-            (span.rows.start + query / group, kv_head * group + query % group)
-        });
-        let seen = places.map(|(row, _)| {
-            let end = span.position + row - span.rows.start + 1;
-            (w.window.map_or(0, |window| end.saturating_sub(window)), end)
-        });
-        let queries = places.map(|(row, head)| self.qkv.row(row)[head * w.head_dim..].as_ptr());
-        let blocks = &self.batch.blocks[span.blocks.clone()];
-        let (cache, geometry) = (self.cache.data(), self.cache.geometry());
-        (Tile { queries, seen, count, cache, geometry, blocks, layer: w.layer, kv_head }, places)
-    }
-
-    unsafe fn whole_tile(&self, unit: usize, out: Shared<'_, f32>, width: usize) {
-        let (tile, places) = self.tile(unit);
-        let mut totals = [Partial::EMPTY; TILE];
-        let mut next = [Partial::EMPTY; TILE];
-        for chunk in tile.chunks() {
-            self.isa.run(AttendChunk { tile: &tile, chunk, out: &mut next });
-            self.add(&tile, &mut totals, &next);
-        }
-        // SAFETY: passed on.
-        unsafe { self.write(&tile, &places, &totals, out, width) };
-    }
-
-    fn one_chunk(&self, unit: usize, chunk: usize, partial: &mut [Partial; TILE]) {
-        let (tile, _) = self.tile(unit);
-        if tile.chunks().contains(&chunk) {
-            self.isa.run(AttendChunk { tile: &tile, chunk, out: partial });
-        }
-    }
-
-    unsafe fn merge(&self, unit: usize, partials: &[[Partial; TILE]], out: Shared<'_, f32>, width: usize) {
-        let (tile, places) = self.tile(unit);
-        let mut totals = [Partial::EMPTY; TILE];
-        for chunk in tile.chunks() {
-            self.add(&tile, &mut totals, &partials[chunk]);
-        }
-        // SAFETY: passed on.
-        unsafe { self.write(&tile, &places, &totals, out, width) };
-    }
-
-    fn add(&self, tile: &Tile<'_>, totals: &mut [Partial; TILE], next: &[Partial; TILE]) {
-        for (total, next) in totals.iter_mut().zip(next).take(tile.count) {
-            self.isa.run(Merge { total, next, head_dim: self.weights.head_dim });
-        }
-    }
-
-    unsafe fn write(
-        &self,
-        tile: &Tile<'_>,
-        places: &[(usize, usize); TILE],
-        totals: &[Partial; TILE],
-        out: Shared<'_, f32>,
-        width: usize,
-    ) {
-        let head_dim = self.weights.head_dim;
-        for (total, &(row, head)) in totals.iter().zip(places).take(tile.count) {
-            let sink = self.weights.sinks.as_ref().map(|sinks| sinks[head]);
-            // SAFETY: a row's head belongs to one tile.
-            let out = unsafe { out.range_mut(row * width + head * head_dim, head_dim) };
-            attention::finish(total, sink, out);
-        }
-    }
-}
-
-/// The first half of a gated MLP, in units of 32 hidden columns.
-struct GatedUnits<'a> {
-    isa: Isa,
-    gate: &'a Packed, // (ffn, hidden)
-    up: &'a Packed,
-    gate_bias: Option<&'a [f32]>,
-    up_bias: Option<&'a [f32]>,
-    input: Input<'a>,
-    from: Rows<'a>,
-    to: Rows<'a>,
-    count: usize,
-    activation: Activation,
-    hidden: Output,
-}
-
-impl GatedUnits<'_> {
-    fn units(&self) -> usize {
-        self.gate.rows.div_ceil(HIDDEN_UNIT)
-    }
-
-    /// Computes one unit through `raw`, (count, 2 * HIDDEN_UNIT).
-    ///
-    /// # Safety
-    /// Nobody else computes the same unit; `hidden` has `to`'s rows.
-    unsafe fn run(&self, unit: usize, raw: &mut [f32]) {
-        let output = Output { base: raw.as_mut_ptr(), stride: 2 * HIDDEN_UNIT };
-        let first = unit * HIDDEN_UNIT / LANES;
-        let panels = first..self.gate.panels().min(first + HIDDEN_UNIT / LANES);
-        for (at, matrix, bias) in [(0, self.gate, self.gate_bias), (HIDDEN_UNIT, self.up, self.up_bias)] {
-            let product = Product {
-                matrix,
-                bias,
-                input: self.input,
-                from: self.from,
-                to: Rows::From(0),
-                count: self.count,
-                output,
-                add: false,
-            };
-            // SAFETY: `raw` has room for two units side by side in each row.
-            unsafe { product.run(self.isa, panels.clone(), at) };
-        }
-        let width = HIDDEN_UNIT.min(self.gate.rows - unit * HIDDEN_UNIT);
-        for (i, raw) in raw.chunks_exact(2 * HIDDEN_UNIT).take(self.count).enumerate() {
-            // SAFETY: the columns of this unit are this thread's own.
-            let out = unsafe {
-                let at = self.hidden.base.add(self.to.get(i) * self.hidden.stride + unit * HIDDEN_UNIT);
-                std::slice::from_raw_parts_mut(at, width)
-            };
-            let (gate, up) = raw.split_at(HIDDEN_UNIT);
-            self.isa.run(Activate { activation: self.activation, gate, up, out });
-        }
-    }
-}
-
-/// Gate and up values of one row and unit become hidden values.
-struct Activate<'a> {
-    activation: Activation,
-    gate: &'a [f32], // (HIDDEN_UNIT)
-    up: &'a [f32],
-    out: &'a mut [f32], // up to HIDDEN_UNIT
-}
-
-impl Kernel for Activate<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let mut values = [0.0; HIDDEN_UNIT];
-        for at in (0..HIDDEN_UNIT).step_by(LANES) {
-            // SAFETY: `gate`, `up` and `values` have HIDDEN_UNIT values.
-            unsafe {
-                let (gate, up) = (S::load(self.gate[at..].as_ptr()), S::load(self.up[at..].as_ptr()));
-                let value = activate::<S>(self.activation, gate, up);
-                S::store(values[at..].as_mut_ptr(), value);
-            }
-        }
-        let width = self.out.len();
-        self.out.copy_from_slice(&values[..width]);
-    }
-}
-
-#[inline(always)]
-unsafe fn activate<S: Simd>(activation: Activation, gate: S::F, up: S::F) -> S::F {
-    // SAFETY: registers only.
-    unsafe {
-        match activation {
-            Activation::Swiglu => S::mul(swish::<S>(gate, 1.0), up),
-            Activation::ClampedSwiglu => {
-                let up = S::max(S::min(up, S::splat(7.0)), S::splat(-7.0));
-                S::mul(swish::<S>(S::min(gate, S::splat(7.0)), 1.702), S::add(up, S::splat(1.0)))
-            }
-        }
-    }
-}
-
-/// `gate * sigmoid(slope * gate)`
-#[inline(always)]
-unsafe fn swish<S: Simd>(gate: S::F, slope: f32) -> S::F {
-    // SAFETY: registers only.
-    unsafe {
-        let decay = exp::<S>(S::mul(gate, S::splat(-slope)));
-        S::div(gate, S::add(S::splat(1.0), decay))
-    }
 }

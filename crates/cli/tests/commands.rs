@@ -1,0 +1,55 @@
+//! The commands that need no answer from a model.
+
+mod support;
+
+use std::process::Command;
+use support::{MODEL, flint, run, stderr, stdout};
+
+fn check(command: &mut Command, words: &[&str]) -> String {
+    let output = run(command, "");
+    assert!(output.status.success(), "{}", stderr(&output));
+    for word in words {
+        assert!(stdout(&output).contains(word), "no {word:?} in:\n{}", stdout(&output));
+    }
+    stdout(&output)
+}
+
+#[test]
+fn models_are_listed_with_their_speed() {
+    check(flint().arg("models"), &["qwen2.5-coder-1.5b", "(the default)", MODEL, "yes", "tok/s", "GB/s"]);
+}
+
+#[test]
+fn doctor_tells_what_it_found() {
+    check(flint().arg("doctor"), &["processor", "memory", "huge pages", "gpu", "pip", MODEL]);
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        check(flint().args(["completion", shell]), &["flint", "bench", "doctor"]);
+    }
+}
+
+#[test]
+fn help_teaches() {
+    check(flint().arg("--help"), &["Examples:", "flint run --raw", "-m, --model"]);
+    check(flint().args(["bench", "--help"]), &["--peer", "--json", "llama.cpp"]);
+}
+
+#[test]
+fn pulling_what_is_here_says_where() {
+    let path = check(flint().args(["pull", MODEL]), &[MODEL]);
+    assert!(std::path::Path::new(path.trim()).exists());
+}
+
+#[test]
+fn bench_reports_in_json() {
+    let args = ["bench", "-m", MODEL, "--json", "--rounds", "1", "--only", "512"];
+    let report: serde_json::Value = serde_json::from_str(&check(flint().args(args), &[])).unwrap();
+    let results = report["results"].as_array().unwrap();
+    let names: Vec<&str> = results.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["prefill_512", "decode_d512"]);
+    assert!(results.iter().all(|row| row["value"].as_f64().unwrap() > 1.0 && row["unit"] == "tok/s"));
+    assert!(results.iter().all(|row| row["peer"].is_null() && row["ratio"].is_null()));
+}

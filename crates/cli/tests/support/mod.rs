@@ -1,0 +1,157 @@
+//! The real binary, the real small model, and a real pseudo-terminal.
+#![allow(dead_code)]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+pub const MODEL: &str = "smollm2-135m";
+
+/// Longer than anything here takes, even on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+pub fn flint() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_flint"))
+}
+
+/// The small model's file; the tests need it and do not fetch it themselves.
+pub fn model_file() -> PathBuf {
+    let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    let path = home.unwrap().join("flint/models").join(format!("{MODEL}.gguf"));
+    assert!(path.exists(), "{} is missing: run `cargo xtask test`, which fetches it", path.display());
+    path
+}
+
+/// Runs to the end with this standard input.
+pub fn run(command: &mut Command, input: &str) -> Output {
+    model_file();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Processes that `pid` started, from any of its threads.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let lists = threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("children")));
+    let pids = lists
+        .flat_map(|list| list.unwrap_or_default().split_whitespace().map(str::to_string).collect::<Vec<_>>());
+    pids.map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Bytes of a process that are in memory.
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// A program in a terminal of its own.
+pub struct Terminal {
+    child: Child,
+    keys: File,
+    screen: Receiver<Vec<u8>>,
+    pub seen: String,
+}
+
+impl Terminal {
+    pub fn open(command: &mut Command) -> Terminal {
+        model_file();
+        let (mut leader, mut follower) = (0, 0);
+        // SAFETY: openpty fills in the two descriptors; no name or settings are asked for.
+        let made = unsafe {
+            libc::openpty(
+                &mut leader,
+                &mut follower,
+                std::ptr::null_mut(),
+                std::ptr::null(),
+                std::ptr::null(),
+            )
+        };
+        assert_eq!(made, 0);
+        // SAFETY: both were just made and belong to nobody else.
+        let (leader, follower) = unsafe { (File::from_raw_fd(leader), OwnedFd::from_raw_fd(follower)) };
+        command.stdin(follower.try_clone().unwrap()).stdout(follower.try_clone().unwrap()).stderr(follower);
+        // SAFETY: setsid and ioctl are safe to call between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                libc::ioctl(0, libc::TIOCSCTTY, 0);
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let (sender, screen) = sync_channel(1024);
+        let mut reader = leader.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(read) = reader.read(&mut buffer) {
+                if read == 0 || sender.send(buffer[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Terminal { child, keys: leader, screen, seen: String::new() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until `text` appears after what was waited for before; returns what came up to its end.
+    pub fn wait_for(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                let rest = self.seen.split_off(at + text.len());
+                return std::mem::replace(&mut self.seen, rest);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.screen.recv_timeout(left) {
+                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
+                Err(RecvTimeoutError::Timeout) => panic!("no {text:?} in {:?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => panic!("ended before {text:?}: {:?}", self.seen),
+            }
+        }
+    }
+
+    pub fn wait(mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        // The screen closes when the program ends.
+        loop {
+            match self.screen.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
+                Err(RecvTimeoutError::Timeout) => panic!("it does not end"),
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A failed test leaves no program behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

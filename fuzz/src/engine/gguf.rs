@@ -1,0 +1,44 @@
+//! GGUF files: what was accepted can be used without looking back.
+
+use super::{check_apart, check_message};
+use flint_engine::load::gguf::{Header, TensorInfo, Value, parse};
+use std::collections::HashSet;
+
+pub fn gguf(bytes: &[u8]) {
+    match parse(bytes) {
+        Ok(header) => check(&header, bytes),
+        Err(fault) => check_message(&fault),
+    }
+}
+
+fn check(header: &Header, bytes: &[u8]) {
+    assert!(matches!(header.version, 2 | 3));
+    header.values.values().for_each(|value| check_value(value, bytes));
+    header.tensors.iter().for_each(check_tensor);
+    let names: HashSet<&str> = header.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(names.len(), header.tensors.len());
+    let ranges = header.tensors.iter().map(|tensor| tensor.offset..tensor.offset + tensor.len);
+    check_apart(ranges.clone().collect(), bytes.len());
+    if let Some(end) = ranges.map(|range| range.end).max() {
+        assert!(parse(&bytes[..end - 1]).is_err(), "a tensor that is cut short was accepted");
+    }
+}
+
+/// Strings and arrays are ranges of the file that can be read again.
+fn check_value(value: &Value, bytes: &[u8]) {
+    match value {
+        Value::String(range) => assert!(std::str::from_utf8(&bytes[range.clone()]).is_ok()),
+        Value::Array { len, bytes: range, .. } => {
+            assert!(bytes[range.clone()].len() >= *len, "{len} elements in fewer bytes: {range:?}");
+        }
+        Value::Unsigned(_) | Value::Signed(_) | Value::Float(_) | Value::Bool(_) => {}
+    }
+}
+
+/// As many bytes as the shape says, computed with room to spare.
+fn check_tensor(tensor: &TensorInfo) {
+    let values: u128 = tensor.shape.iter().map(|size| *size as u128).product();
+    let blocks = values / tensor.format.block_len() as u128;
+    assert_eq!(blocks * tensor.format.block_len() as u128, values, "{tensor:?}");
+    assert_eq!(blocks * tensor.format.block_bytes() as u128, tensor.len as u128, "{tensor:?}");
+}
