@@ -1,5 +1,6 @@
 //! Developer commands: `cargo xtask NAME`.
 
+mod eval;
 mod golden;
 mod paths;
 mod python;
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  eval humaneval [--tasks N]     how many programs that a model writes pass their tests
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
 
 /// A command says what went wrong in words that stand alone.
@@ -30,6 +32,7 @@ fn run(args: &[String]) -> Outcome {
         return Err(USAGE.into());
     };
     match command.as_str() {
+        "eval" => eval::run(rest),
         "golden" => golden::run(rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
