@@ -1,14 +1,27 @@
 //! Developer commands: `cargo xtask NAME`.
 
+#![forbid(unsafe_code)]
+
+mod fetch;
+mod fuzz;
 mod golden;
 mod paths;
+mod policy;
 mod python;
+mod sources;
+mod test;
+#[cfg(test)]
+mod tidy;
 
+use python::must;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  test                           formatting, clippy, the dependency policy and every test
+  fuzz --seconds N [--target NAME] [--keep]
+                                 look for inputs that break a promise
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
 
 /// A command says what went wrong in words that stand alone.
@@ -30,6 +43,8 @@ fn run(args: &[String]) -> Outcome {
         return Err(USAGE.into());
     };
     match command.as_str() {
+        "test" => test::run(rest),
+        "fuzz" => fuzz::run(rest),
         "golden" => golden::run(rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
