@@ -84,16 +84,16 @@ pub struct RunArgs {
 #[derive(Debug, Clone, Copy, Args)]
 pub struct SamplingArgs {
     /// 0 always takes the likeliest token
-    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    #[arg(long, default_value_t = 0.0, value_name = "T", allow_negative_numbers = true)]
     pub temperature: f32,
     /// Only the likeliest tokens that together have this share
-    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    #[arg(long, default_value_t = 1.0, value_name = "P", allow_negative_numbers = true)]
     pub top_p: f32,
     /// Only the K likeliest tokens; 0 takes all
     #[arg(long, default_value_t = 0, value_name = "K")]
     pub top_k: u32,
     /// Only tokens at least this likely, relative to the likeliest
-    #[arg(long, default_value_t = 0.0, value_name = "P")]
+    #[arg(long, default_value_t = 0.0, value_name = "P", allow_negative_numbers = true)]
     pub min_p: f32,
     /// The same seed gives the same answer
     #[arg(long, value_name = "N")]

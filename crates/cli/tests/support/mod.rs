@@ -45,10 +45,13 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Processes whose parent is `pid`.
+/// Processes that `pid` started, from any of its threads.
 pub fn children(pid: u32) -> Vec<u32> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let lists = threads.flatten().map(|thread| std::fs::read_to_string(thread.path().join("children")));
+    let pids = lists
+        .flat_map(|list| list.unwrap_or_default().split_whitespace().map(str::to_string).collect::<Vec<_>>());
+    pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// Bytes of a process that are in memory.

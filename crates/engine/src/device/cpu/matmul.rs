@@ -4,7 +4,7 @@
 //! together, so a token's result does not depend on what else is in the batch, bit for bit.
 
 use super::input::Input;
-use super::pack::{BLOCK, Packed, Packing, SUPER, ScaleKind, with_packing};
+use super::pack::{BLOCK, Packed, Packing, ScaleKind, Stripe, with_packing};
 use super::simd::{Isa, Kernel, LANES, Simd};
 use crate::quant::Format;
 use std::marker::PhantomData;
@@ -186,42 +186,84 @@ impl<S: Simd, P: Packing> Tile<S> for P {
         rows: [usize; M],
     ) -> [S::F; M] {
         let cols = matrix.cols;
-        let groups = BLOCK / P::GROUP;
-        let vectors = 8 / groups; // of 4 columns, in one group
-        // SAFETY: all offsets stay within the panel's regions and the input's rows, both `cols` wide.
+        let blocks = cols / BLOCK;
+        // SAFETY: all offsets stay within the panel's stripes and the input's rows, both `cols` wide.
         unsafe {
-            let levels = rows.map(|row| input.levels.add(row * cols));
-            let scales = rows.map(|row| input.scales.add(row * (cols / BLOCK)));
-            let sums = rows.map(|row| match P::GROUP {
-                16 => input.half_sums.add(row * (cols / 16)),
-                _ => input.sums.add(row * (cols / BLOCK)),
-            });
+            let mut at = InputRows::<M>::new::<P>(input, rows, cols);
             let mut total = [S::splat(0.0); M];
-            let mut factor = Factors::<S> { scale: S::splat(1.0), minimum: S::splat(1.0) };
-            for block in 0..cols / BLOCK {
-                if block % (SUPER / BLOCK) == 0 {
-                    factor = Factors::supers::<P>(panel.add(matrix.layout.supers), block * BLOCK / SUPER);
-                }
-                let planes = panel.add(block * P::BITS * 64);
-                for group in 0..groups {
-                    let index = block * groups + group;
-                    let own = factor.times_group::<P>(panel.add(matrix.layout.scales), index);
-                    let mut dots = [S::zero_i(); M];
-                    for vector in group * vectors..(group + 1) * vectors {
-                        let weights = unpack::<S, P>(planes, vector);
-                        for i in 0..M {
-                            let s = levels[i].add(block * BLOCK + vector * 4);
-                            dots[i] = dot::<S, P>(dots[i], weights, s);
-                        }
-                    }
-                    for i in 0..M {
-                        let scale = S::mul(own.scale, S::splat(*scales[i].add(block)));
-                        total[i] = S::fma(S::to_f32(dots[i]), scale, total[i]);
-                        total[i] = S::fma(own.minimum, S::splat(*sums[i].add(index)), total[i]);
-                    }
+            for first in (0..blocks).step_by(Stripe::<P>::BLOCKS) {
+                let stripe = panel.add(first / Stripe::<P>::BLOCKS * Stripe::<P>::BYTES);
+                let factors = Factors::<S>::of_stripe::<P>(stripe);
+                for block in 0..Stripe::<P>::BLOCKS.min(blocks - first) {
+                    block_sums::<S, P, M>(stripe, block, factors, &at, &mut total);
+                    at.next_block::<P>();
                 }
             }
             total
+        }
+    }
+}
+
+/// Where the next block of each input row lies.
+struct InputRows<const M: usize> {
+    levels: [*const i8; M],
+    scales: [*const f32; M],
+    sums: [*const f32; M], // of groups
+}
+
+impl<const M: usize> InputRows<M> {
+    #[inline(always)]
+    unsafe fn new<P: Packing>(input: Input<'_>, rows: [usize; M], cols: usize) -> Self {
+        // SAFETY: the rows exist.
+        unsafe {
+            InputRows {
+                levels: rows.map(|row| input.levels.add(row * cols)),
+                scales: rows.map(|row| input.scales.add(row * (cols / BLOCK))),
+                sums: rows.map(|row| match P::GROUP {
+                    16 => input.half_sums.add(row * (cols / 16)),
+                    _ => input.sums.add(row * (cols / BLOCK)),
+                }),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn next_block<P: Packing>(&mut self) {
+        for i in 0..M {
+            self.levels[i] = self.levels[i].wrapping_add(BLOCK);
+            self.scales[i] = self.scales[i].wrapping_add(1);
+            self.sums[i] = self.sums[i].wrapping_add(Stripe::<P>::GROUPS);
+        }
+    }
+}
+
+/// Adds one block's products to the totals.
+#[inline(always)]
+unsafe fn block_sums<S: Simd, P: Packing, const M: usize>(
+    stripe: *const u8,
+    block: usize,
+    factors: Factors<S>,
+    at: &InputRows<M>,
+    total: &mut [S::F; M],
+) {
+    let vectors = 8 / Stripe::<P>::GROUPS; // of 4 columns, in one group
+    // SAFETY: passed on from `sums`.
+    unsafe {
+        let planes = stripe.add(block * P::BITS * 64);
+        for group in 0..Stripe::<P>::GROUPS {
+            let own = factors.times_group::<P>(stripe, block * Stripe::<P>::GROUPS + group);
+            let mut dots = [S::zero_i(); M];
+            for vector in group * vectors..(group + 1) * vectors {
+                let weights = unpack::<S, P>(planes, vector);
+                for i in 0..M {
+                    dots[i] = dot::<S, P>(dots[i], weights, at.levels[i].add(vector * 4));
+                }
+            }
+            for i in 0..M {
+                let scale = S::mul(own.scale, S::splat(*at.scales[i]));
+                total[i] = S::fma(S::to_f32(dots[i]), scale, total[i]);
+                total[i] = S::fma(own.minimum, S::splat(*at.sums[i].add(group)), total[i]);
+            }
         }
     }
 }
@@ -234,43 +276,48 @@ struct Factors<S: Simd> {
 }
 
 impl<S: Simd> Factors<S> {
-    /// The factors of 256 columns; 1 for formats that have none.
+    /// The factors of a whole stripe; 1 for formats that have none.
     #[inline(always)]
-    unsafe fn supers<P: Packing>(supers: *const u8, index: usize) -> Self {
-        // SAFETY: `index` is a super block of the panel.
+    unsafe fn of_stripe<P: Packing>(stripe: *const u8) -> Self {
+        // SAFETY: a stripe with supers has `VECTORS` vectors of them.
         unsafe {
-            match P::SCALES {
-                ScaleKind::F16 | ScaleKind::E8m0 => Factors { scale: S::splat(1.0), minimum: S::splat(1.0) },
-                ScaleKind::SuperU8 | ScaleKind::SuperI8 => {
-                    let at = supers.cast::<u16>().add(index * LANES * (1 + P::MINIMA as usize));
-                    let scale = S::load_f16(at);
-                    let minimum = if P::MINIMA { S::load_f16(at.add(LANES)) } else { scale };
-                    Factors { scale, minimum }
-                }
+            if !Stripe::<P>::HAS_SUPERS {
+                return Factors { scale: S::splat(1.0), minimum: S::splat(1.0) };
             }
+            let at = stripe.add(Stripe::<P>::SUPERS).cast::<u16>();
+            let scale = S::load_f16(at);
+            let minimum = if P::MINIMA { S::load_f16(at.add(LANES)) } else { scale };
+            Factors { scale, minimum }
         }
     }
 
-    /// The factors of one group of columns.
+    /// The factors of one group of columns of the stripe.
     #[inline(always)]
-    unsafe fn times_group<P: Packing>(self, scales: *const u8, index: usize) -> Self {
-        let at = index * LANES * (1 + P::MINIMA as usize);
-        // SAFETY: `index` is a group of the panel.
+    unsafe fn times_group<P: Packing>(self, stripe: *const u8, group: usize) -> Self {
+        let at = Stripe::<P>::SCALES + group * LANES * Stripe::<P>::VECTORS * Stripe::<P>::SCALE_BYTES;
+        // SAFETY: `group` is one of the stripe's.
         unsafe {
-            let load = |offset: usize| match P::SCALES {
-                ScaleKind::F16 => S::load_f16(scales.cast::<u16>().add(at + offset)),
-                ScaleKind::E8m0 => S::load_e8m0(scales.add(at + offset)),
-                ScaleKind::SuperU8 => S::load_u8(scales.add(at + offset)),
-                ScaleKind::SuperI8 => S::load_i8(scales.add(at + offset)),
-            };
-            let has_supers = matches!(P::SCALES, ScaleKind::SuperU8 | ScaleKind::SuperI8);
-            let scale = if has_supers { S::mul(load(0), self.scale) } else { load(0) };
-            let minimum = match (P::MINIMA, has_supers) {
-                (true, true) => S::mul(load(LANES), self.minimum),
-                (true, false) => load(LANES),
-                (false, _) => S::mul(scale, S::splat(-(P::ZERO as f32))),
-            };
+            let first = load_scales::<S, P>(stripe.add(at));
+            let scale = if Stripe::<P>::HAS_SUPERS { S::mul(first, self.scale) } else { first };
+            if !P::MINIMA {
+                return Factors { scale, minimum: S::mul(scale, S::splat(-(P::ZERO as f32))) };
+            }
+            let second = load_scales::<S, P>(stripe.add(at + LANES * Stripe::<P>::SCALE_BYTES));
+            let minimum = if Stripe::<P>::HAS_SUPERS { S::mul(second, self.minimum) } else { second };
             Factors { scale, minimum }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn load_scales<S: Simd, P: Packing>(at: *const u8) -> S::F {
+    // SAFETY: passed on from `times_group`.
+    unsafe {
+        match P::SCALES {
+            ScaleKind::F16 => S::load_f16(at.cast()),
+            ScaleKind::E8m0 => S::load_e8m0(at),
+            ScaleKind::SuperU8 => S::load_u8(at),
+            ScaleKind::SuperI8 => S::load_i8(at),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -99,6 +100,54 @@ unsafe impl<T: Plain> Send for Memory<T> {}
 // SAFETY: shared references only read.
 unsafe impl<T: Plain> Sync for Memory<T> {}
 
+/// Memory for many pieces that live as long as the device. Pieces share large mappings, so that small
+/// ones lie on huge pages too.
+pub struct Arena {
+    chunk: Arc<Memory<u8>>,
+    used: usize, // bytes of the chunk
+    chunk_bytes: usize,
+}
+
+/// Bytes of an arena, 64-byte aligned, zeroed at first.
+#[derive(Clone)]
+pub struct Piece {
+    chunk: Arc<Memory<u8>>,
+    start: usize,
+    len: usize,
+}
+
+impl Arena {
+    pub fn new(chunk_bytes: usize) -> Result<Arena, OutOfMemory> {
+        Ok(Arena { chunk: Arc::new(Memory::zeroed(0)?), used: 0, chunk_bytes })
+    }
+
+    /// Takes `len` bytes and lets `fill` write them before anybody else sees them.
+    pub fn take(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Piece, OutOfMemory> {
+        let start = self.used.next_multiple_of(64);
+        let start = if start + len <= self.chunk.len() {
+            start
+        } else {
+            self.chunk = Arc::new(Memory::zeroed(self.chunk_bytes.max(len))?);
+            0
+        };
+        // SAFETY: these bytes were never given out before: `used` only grows within a chunk.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.chunk.start.add(start), len) };
+        fill(bytes);
+        self.used = start + len;
+        Ok(Piece { chunk: self.chunk.clone(), start, len })
+    }
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: within the chunk, and nobody writes a piece after `take` returned it.
+        unsafe { std::slice::from_raw_parts(self.chunk.start.add(self.start), self.len) }
+    }
+}
+
 /// A slice that several threads write at once, each at places of its own.
 pub struct Shared<'a, T>(*mut T, usize, PhantomData<&'a mut [T]>);
 
@@ -156,6 +205,22 @@ mod tests {
             assert!(memory.iter().all(|&v| v == 0.0));
             memory.fill(1.0);
             assert!(memory.iter().all(|&v| v == 1.0));
+        }
+    }
+
+    #[test]
+    fn pieces_of_an_arena_keep_apart() {
+        let mut arena = Arena::new(1000).unwrap();
+        let lens = [10, 64, 900, 5000, 1, 0, 63];
+        let pieces: Vec<Piece> = lens
+            .into_iter()
+            .enumerate()
+            .map(|(i, len)| arena.take(len, |bytes| bytes.fill(i as u8 + 1)).unwrap())
+            .collect();
+        for (i, (piece, len)) in pieces.iter().zip(lens).enumerate() {
+            assert_eq!(piece.len(), len);
+            assert_eq!(piece.as_ptr() as usize % 64, 0);
+            assert!(piece.iter().all(|&byte| byte == i as u8 + 1));
         }
     }
 

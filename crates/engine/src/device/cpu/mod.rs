@@ -36,15 +36,19 @@ use gated::{GatedUnits, HIDDEN_UNIT};
 use heads::{Angles, HEAD_DIM_MAX, Placement};
 use input::{Input, InputMemory, Prepare};
 use matmul::{Output, Product, Rows};
-use memory::{Memory, Shared};
+use memory::{Arena, Memory, Shared};
 use mixture::MixtureScratch;
 use pack::Packed;
 use pool::{Pool, Worker};
 use simd::LANES;
 
+/// Bytes of the mappings that weights share.
+const ARENA_CHUNK_BYTES: usize = 64 << 20;
+
 pub struct Cpu {
     isa: Isa,
     pool: Pool,
+    arena: Arena, // all weights
     angles: Angles,
     inputs: InputMemory,
     raw: Memory<f32>,               // (threads, rows, 2 * HIDDEN_UNIT) gate and up values
@@ -100,6 +104,7 @@ impl Cpu {
         Ok(Cpu {
             isa,
             pool: Pool::new(threads.max(1)),
+            arena: Arena::new(ARENA_CHUNK_BYTES)?,
             angles: Angles::default(),
             inputs: InputMemory::new(0)?,
             raw: Memory::zeroed(0)?,
@@ -158,7 +163,7 @@ impl Device for Cpu {
         self.widest.cols = self.widest.cols.max(cols);
         let mut packed = Vec::with_capacity(parts.len());
         for tensor in parts {
-            packed.push(Packed::new(&mut self.pool, tensor, 0, tensor.rows())?);
+            packed.push(Packed::new(&mut self.pool, &mut self.arena, tensor, 0, tensor.rows())?);
             tensor.release();
         }
         Ok(Matrix { parts: packed, cols })
@@ -170,8 +175,9 @@ impl Device for Cpu {
         self.widest.cols = self.widest.cols.max(tensor.cols());
         self.widest.experts = self.widest.experts.max(experts);
         self.widest.expert_width = self.widest.expert_width.max(rows).max(tensor.cols());
-        let packed: Result<Vec<Packed>, OutOfMemory> =
-            (0..experts).map(|e| Packed::new(&mut self.pool, tensor, e * rows, rows)).collect();
+        let packed: Result<Vec<Packed>, OutOfMemory> = (0..experts)
+            .map(|e| Packed::new(&mut self.pool, &mut self.arena, tensor, e * rows, rows))
+            .collect();
         tensor.release();
         Ok(packed?)
     }

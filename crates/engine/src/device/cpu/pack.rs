@@ -1,30 +1,30 @@
 //! Weights in the layout that the kernels read: panels of 16 rows, interleaved for 16 lanes.
 //!
-//! A panel of a quantised matrix has three regions, each read from front to back:
+//! A panel of a quantised matrix is a row of *stripes*, read from front to back without a jump: memory is
+//! only as fast as its prefetchers, and they follow one stream best. A stripe covers 2, 4 or 8 blocks of 32
+//! columns, so that its parts fill whole cache lines:
 //!
-//! - *levels*: for each 32 columns, `bits * 64` bytes. They unpack to 8 vectors of 64 bytes; byte
+//! - *levels*: for each block, `bits * 64` bytes. They unpack to 8 vectors of 64 bytes; byte
 //!   `4 * row + i` of vector `j` is the level of column `4 * j + i`. Levels are stored as planes: 4 bits of
 //!   two vectors in a byte, 2 bits of four, or 1 bit of eight, so that a shift and a mask unpack them.
 //! - *scales*: for each group of columns, 16 scales, then 16 minima if the format has them.
-//! - *supers*: for each 256 columns, 16 f16 factors of the scales, then 16 of the minima (K formats).
+//! - *supers*: 16 f16 factors of the scales, then 16 of the minima (K formats, whose stripes are 256 columns).
 //!
 //! A weight is `scale * level + minimum`; formats without minima have a fixed zero level instead.
 //! The layout takes the same bytes as the file, give or take 3%.
 //!
 //! A panel of unquantised weights is, for each column, the 16 values of its rows.
 
-use super::memory::{Memory, OutOfMemory, Shared};
+use super::memory::{Arena, OutOfMemory, Piece, Shared};
 use super::pool::Pool;
 use super::simd::LANES;
 use crate::load::Tensor;
 use crate::quant::levels::{Levels, read_levels};
 use crate::quant::{Format, quantize_row};
+use std::marker::PhantomData;
 
 /// Columns in one block of levels.
 pub const BLOCK: usize = 32;
-
-/// Columns under one super scale.
-pub const SUPER: usize = 256;
 
 /// How the scales of a format are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,31 +148,30 @@ macro_rules! with_packing {
 }
 pub(crate) use with_packing;
 
-/// Where the regions of a panel begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PanelLayout {
-    pub scales: usize, // bytes from the panel's start
-    pub supers: usize,
-    pub bytes: usize, // of the whole panel, a multiple of 64
-}
+/// Where the parts of a stripe lie, in bytes from its start.
+pub struct Stripe<P>(PhantomData<P>);
 
-impl PanelLayout {
-    pub fn of<P: Packing>(cols: usize) -> PanelLayout {
-        let vectors = 1 + P::MINIMA as usize;
-        let (scale_bytes, super_bytes) = match P::SCALES {
-            ScaleKind::F16 => (2, 0),
-            ScaleKind::E8m0 => (1, 0),
-            ScaleKind::SuperU8 | ScaleKind::SuperI8 => (1, 2),
-        };
-        let scales = cols / BLOCK * P::BITS * 64;
-        let supers = (scales + cols / P::GROUP * LANES * scale_bytes * vectors).next_multiple_of(64);
-        let bytes = (supers + cols / SUPER * LANES * super_bytes * vectors).next_multiple_of(64);
-        PanelLayout { scales, supers, bytes }
-    }
+impl<P: Packing> Stripe<P> {
+    /// Blocks of 32 columns; the last stripe of a panel may have fewer in use.
+    pub const BLOCKS: usize = match P::SCALES {
+        ScaleKind::F16 => 2,
+        ScaleKind::E8m0 => 4,
+        ScaleKind::SuperU8 | ScaleKind::SuperI8 => 8,
+    };
+    pub const SCALE_BYTES: usize = if matches!(P::SCALES, ScaleKind::F16) { 2 } else { 1 };
+    pub const HAS_SUPERS: bool = matches!(P::SCALES, ScaleKind::SuperU8 | ScaleKind::SuperI8);
+    /// Vectors of scales for a group, and of supers for a stripe.
+    pub const VECTORS: usize = 1 + P::MINIMA as usize;
+    pub const GROUPS: usize = BLOCK / P::GROUP; // in a block
 
-    fn of_floats(cols: usize, value_bytes: usize) -> PanelLayout {
-        let bytes = (cols * LANES * value_bytes).next_multiple_of(64);
-        PanelLayout { scales: bytes, supers: bytes, bytes }
+    pub const SCALES: usize = Self::BLOCKS * P::BITS * 64;
+    pub const SUPERS: usize =
+        Self::SCALES + Self::BLOCKS * Self::GROUPS * LANES * Self::SCALE_BYTES * Self::VECTORS;
+    pub const BYTES: usize =
+        (Self::SUPERS + Self::HAS_SUPERS as usize * LANES * 2 * Self::VECTORS).next_multiple_of(64);
+
+    fn panel_bytes(cols: usize) -> usize {
+        (cols / BLOCK).div_ceil(Self::BLOCKS) * Self::BYTES
     }
 }
 
@@ -181,31 +180,37 @@ pub struct Packed {
     pub format: Format, // FP8 becomes Q8_0, the nearest that takes no more room
     pub rows: usize,
     pub cols: usize,
-    pub layout: PanelLayout,
-    data: Memory<u8>, // (panels, layout.bytes)
+    panel_bytes: usize,
+    data: Piece, // (panels, panel_bytes)
 }
 
 impl Packed {
     /// Packs rows `first..first + rows` of a tensor.
-    pub fn new(pool: &mut Pool, tensor: &Tensor, first: usize, rows: usize) -> Result<Packed, OutOfMemory> {
+    pub fn new(
+        pool: &mut Pool,
+        arena: &mut Arena,
+        tensor: &Tensor,
+        first: usize,
+        rows: usize,
+    ) -> Result<Packed, OutOfMemory> {
         let cols = tensor.cols();
         let format = packed_format(tensor);
-        let layout = with_packing!(format, P => PanelLayout::of::<P>(cols),
-            otherwise => PanelLayout::of_floats(cols, format.block_bytes()));
+        let panel_bytes = with_packing!(format, P => Stripe::<P>::panel_bytes(cols),
+            otherwise => (cols * LANES * format.block_bytes()).next_multiple_of(64));
         let panels = rows.div_ceil(LANES);
-        let mut data = Memory::zeroed(panels * layout.bytes)?;
-        let shared = Shared::new(&mut data);
-        pool.run(|worker| {
-            let mut packer =
-                Packer { tensor, format, layout, levels: Levels::default(), scratch: Vec::new() };
-            while let Some(panel) = worker.take(panels) {
-                let begin = panel * LANES;
-                // SAFETY: each panel is taken by one thread.
-                let out = unsafe { shared.range_mut(panel * layout.bytes, layout.bytes) };
-                packer.pack(first + begin, LANES.min(rows - begin), out);
-            }
-        });
-        Ok(Packed { format, rows, cols, layout, data })
+        let data = arena.take(panels * panel_bytes, |data| {
+            let shared = Shared::new(data);
+            pool.run(|worker| {
+                let mut packer = Packer { tensor, format, levels: Levels::default(), scratch: Vec::new() };
+                while let Some(panel) = worker.take(panels) {
+                    let begin = panel * LANES;
+                    // SAFETY: each panel is taken by one thread.
+                    let out = unsafe { shared.range_mut(panel * panel_bytes, panel_bytes) };
+                    packer.pack(first + begin, LANES.min(rows - begin), out);
+                }
+            });
+        })?;
+        Ok(Packed { format, rows, cols, panel_bytes, data })
     }
 
     pub fn panels(&self) -> usize {
@@ -214,7 +219,7 @@ impl Packed {
 
     #[inline(always)]
     pub fn panel(&self, index: usize) -> *const u8 {
-        self.data[index * self.layout.bytes..].as_ptr()
+        self.data[index * self.panel_bytes..].as_ptr()
     }
 
     pub fn is_quantised(&self) -> bool {
@@ -247,7 +252,6 @@ fn row_in<'a>(format: Format, tensor: &'a Tensor, row: usize, scratch: &'a mut V
 struct Packer<'a> {
     tensor: &'a Tensor,
     format: Format,
-    layout: PanelLayout,
     levels: Levels,
     scratch: Vec<u8>,
 }
@@ -265,25 +269,22 @@ impl Packer<'_> {
         read_levels(self.format, row_in(self.format, self.tensor, row, &mut self.scratch), &mut self.levels);
         let Levels { levels, scales, minima, super_scales, super_minima } = &self.levels;
         for (block, levels) in levels.chunks_exact(BLOCK).enumerate() {
-            let planes = &mut out[block * P::BITS * 64..][..P::BITS * 64];
+            let (stripe, block) = (block / Stripe::<P>::BLOCKS, block % Stripe::<P>::BLOCKS);
+            let planes = &mut out[stripe * Stripe::<P>::BYTES + block * P::BITS * 64..][..P::BITS * 64];
             for (column, &level) in levels.iter().enumerate() {
                 put_level::<P>(planes, column / 4, 4 * lane + column % 4, level);
             }
         }
-        let put_all = |out: &mut [u8], firsts: &[u16], seconds: &[u16], bytes: usize| {
-            let vectors = 1 + P::MINIMA as usize;
-            for (group, first) in firsts.iter().enumerate() {
-                let at = (group * vectors * LANES + lane) * bytes;
-                out[at..at + bytes].copy_from_slice(&first.to_le_bytes()[..bytes]);
-                if P::MINIMA {
-                    let at = at + LANES * bytes;
-                    out[at..at + bytes].copy_from_slice(&seconds[group].to_le_bytes()[..bytes]);
-                }
-            }
-        };
-        let bytes = if P::SCALES == ScaleKind::F16 { 2 } else { 1 };
-        put_all(&mut out[self.layout.scales..], scales, minima, bytes);
-        put_all(&mut out[self.layout.supers..], super_scales, super_minima, 2);
+        let groups = Stripe::<P>::BLOCKS * Stripe::<P>::GROUPS;
+        for (index, scale) in scales.iter().enumerate() {
+            let stripe = &mut out[index / groups * Stripe::<P>::BYTES + Stripe::<P>::SCALES..];
+            let minimum = minima.get(index);
+            put_factors::<P>(stripe, index % groups, lane, *scale, minimum, Stripe::<P>::SCALE_BYTES);
+        }
+        for (index, factor) in super_scales.iter().enumerate() {
+            let stripe = &mut out[index * Stripe::<P>::BYTES + Stripe::<P>::SUPERS..];
+            put_factors::<P>(stripe, 0, lane, *factor, super_minima.get(index), 2);
+        }
     }
 
     fn pack_floats(&mut self, row: usize, lane: usize, out: &mut [u8]) {
@@ -293,6 +294,23 @@ impl Packer<'_> {
             let at = (col * LANES + lane) * bytes;
             out[at..at + bytes].copy_from_slice(value);
         }
+    }
+}
+
+/// Writes one row's scale, and its minimum if there is one, among those of its group.
+fn put_factors<P: Packing>(
+    out: &mut [u8],
+    group: usize,
+    lane: usize,
+    scale: u16,
+    minimum: Option<&u16>,
+    bytes: usize,
+) {
+    let at = (group * Stripe::<P>::VECTORS * LANES + lane) * bytes;
+    out[at..at + bytes].copy_from_slice(&scale.to_le_bytes()[..bytes]);
+    if let Some(minimum) = minimum {
+        let at = at + LANES * bytes;
+        out[at..at + bytes].copy_from_slice(&minimum.to_le_bytes()[..bytes]);
     }
 }
 

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 /// How long a thread without work spins before it sleeps.
 const SPIN_TIME_MAX: Duration = Duration::from_millis(1);
 
-/// Spins after which a waiting thread lets others run: the core may be shared.
-const SPINS_BEFORE_YIELD: u32 = 20_000;
+/// Spins, a few microseconds in all, after which a waiting thread lets others run: the core may be shared,
+/// and the thread that is waited for may be the one without a core.
+const SPINS_BEFORE_YIELD: u32 = 256;
 
 pub struct Pool {
     shared: Arc<Shared>,
