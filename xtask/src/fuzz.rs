@@ -130,7 +130,7 @@ fn fuzz(target: &Target, seconds: u64) -> Outcome<Report> {
 /// Adds to the seeds the fewest and smallest of what was found that cover what the seeds do not.
 fn keep(target: &Target) -> Outcome {
     let mut command = command(target, [seeds(target), found(target)?])?;
-    crate::must(command.arg("-set_cover_merge=1"))
+    crate::must(command.args(["-set_cover_merge=1", "-use_counters=0"]))
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! barrier, and take panels of the matrix until none are left.
 
 mod attend;
-#[allow(clippy::needless_range_loop, reason = "one number indexes several arrays of a tile")]
 mod attention;
 mod cache;
 mod gated;
