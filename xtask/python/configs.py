@@ -29,9 +29,6 @@ class Tiny:
     fp8_tile: tuple | None = None  # rows and columns under one scale: folder only
     shards: int = 1  # of the folder
 
-    def is_quantised(self):
-        return bool(self.gguf_formats or self.experts_format or self.fp8_tile)
-
 
 def sizes(vocab, hidden, ffn, layers, heads, kv_heads, **more):
     return dict(
@@ -86,7 +83,7 @@ MODELS = [
     Tiny(
         "llama3",
         LlamaConfig(**sizes(256, 80, 112, 2, 5, 1, rope_parameters=LLAMA3, tie_word_embeddings=True)),
-        Gains(0.8),
+        Gains(1.0),
     ),
     Tiny(
         "qwen2",
@@ -99,20 +96,20 @@ MODELS = [
         Qwen3Config(**sizes(257, 64, 96, 2, 4, 2, head_dim=32, rope_parameters=plain_rope(1e6))),
         Gains(0.9),
     ),
-    Tiny("qwen3-moe", qwen3_moe(288, 64, 48, 4, 8), Gains(0.8)),
-    Tiny("gpt-oss", gpt_oss(), gpt_oss_gains(1.5)),
-    Tiny("gpt-oss-mxfp4", gpt_oss(), gpt_oss_gains(2.1), experts_format="MXFP4"),
+    Tiny("qwen3-moe", qwen3_moe(288, 64, 48, 4, 8), Gains(1.0)),
+    Tiny("gpt-oss", gpt_oss(), gpt_oss_gains(1.8)),
+    Tiny("gpt-oss-mxfp4", gpt_oss(), gpt_oss_gains(2.0), experts_format="MXFP4"),
     Tiny(
         "quantised",
         Qwen2Config(**sizes(256, 256, 256, 2, 8, 2, rope_parameters=plain_rope(1e6))),
-        Gains(0.7),
+        Gains(0.65),
         gguf_formats=EVERY_FORMAT,
     ),
-    Tiny("quantised-moe", qwen3_moe(256, 256, 64, 4, 6), Gains(0.5), gguf_formats=MIXTURE_FORMATS),
+    Tiny("quantised-moe", qwen3_moe(256, 256, 64, 4, 6), Gains(0.45), gguf_formats=MIXTURE_FORMATS),
     Tiny(
         "qwen3-fp8",
         Qwen3Config(**sizes(256, 160, 192, 2, 6, 2, head_dim=32, rope_parameters=plain_rope(1e6))),
-        Gains(0.8),
+        Gains(0.65),
         fp8_tile=(128, 128),
     ),
 ]

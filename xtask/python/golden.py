@@ -8,7 +8,6 @@ positions that the reference names).
 """
 
 import dataclasses
-import json
 import pathlib
 import shutil
 import sys
@@ -20,14 +19,9 @@ import transformers
 import check
 import files
 import formats
+import reference
 import tiny
 from configs import MODELS
-
-PROMPT_TOKENS = [160, 97, 130, 200]
-LOGIT_POSITIONS = [0, 1, 23, 24, 31, 32, 63, 64]  # and the last: edges of windows and KV blocks
-GREEDY_TOKENS = 40
-GREEDY_DISTINCT_MIN = 10
-MARGIN_MIN = 0.02  # of the deviation of logits, between the top two of every greedy token
 
 
 @dataclasses.dataclass
@@ -41,9 +35,9 @@ class Made:
     quantization: dict  # for config.json
 
 
-def make(model, gains, index):
+def make(model, index):
     config = model.config
-    weights = {name: w.numpy() for name, w in tiny.random_weights(config, gains, 100 + index).items()}
+    weights = {name: w.numpy() for name, w in tiny.random_weights(config, model.gains, 100 + index).items()}
     views = files.gguf_views(config, weights)
     encoded = quantise(model, views, np.random.default_rng(index))
     tensors, quantization = files.folder_tensors(config, weights), {}
@@ -51,24 +45,8 @@ def make(model, gains, index):
         tensors, quantization = with_mxfp4(tensors, encoded)
     if model.fp8_tile:
         tensors, quantization = with_fp8(tensors, weights, model.fp8_tile)
-    reference = tiny.build(config, {name: torch.from_numpy(w) for name, w in weights.items()})
-    return Made(reference, views, encoded, tensors, quantization)
-
-
-def clear_model(model, index):
-    """Strengthens the embedding, which the answer follows from alone, until the answers are clear."""
-    gains = model.gains
-    kept_min, changed_min = check.QUANTISED_LIMITS if model.is_quantised() else check.FLOAT_LIMITS
-    while True:
-        made = make(model, gains, index)
-        kept, changed = check.measure(made.reference, model.config.vocab_size)
-        if kept >= kept_min:
-            break
-        gains = dataclasses.replace(gains, embedding=1.04 * gains.embedding)
-    parts = " ".join(f"{part:.0%}" for part in changed)
-    print(f"{model.name}: embedding {gains.embedding:.2f}, noise keeps {kept:.2%}, parts change {parts}")
-    assert min(changed) >= changed_min, f"{model.name}: a part hardly matters"
-    return made
+    built = tiny.build(config, {name: torch.from_numpy(w) for name, w in weights.items()})
+    return Made(built, views, encoded, tensors, quantization)
 
 
 def write(model, made, folder):
@@ -117,52 +95,17 @@ def with_fp8(tensors, weights, tile):
     return tensors, {"quantization_config": method}
 
 
-def write_reference(folder, model, vocab, index):
-    random = torch.Generator().manual_seed(200 + index)
-    prompts, rows = [], []
-    for length in PROMPT_TOKENS:
-        prompt, logits, greedy = clear_prompt(model, vocab, length, random)
-        positions = [*LOGIT_POSITIONS, length - 1]
-        top = logits.argmax(-1).tolist()
-        prompts.append(dict(tokens=prompt, top=top, greedy=greedy, logit_positions=positions))
-        rows.append(logits[positions])
-    text = ",\n ".join(json.dumps(prompt, separators=(",", ":")) for prompt in prompts)
-    (folder / "reference.json").write_text(f'{{"prompts": [\n {text}\n]}}\n')
-    (folder / "logits.bin").write_bytes(torch.cat(rows).numpy().astype("<f4").tobytes())
-
-
-def clear_prompt(model, vocab, length, random):
-    """A random prompt after which no greedy token is nearly tied with another."""
-    for _ in range(200):
-        prompt = torch.randint(vocab, (length,), generator=random).tolist()
-        logits, greedy, margin = answer(model, prompt)
-        if margin >= MARGIN_MIN and len(set(greedy)) >= GREEDY_DISTINCT_MIN:
-            return prompt, logits, greedy
-    raise SystemExit("no prompt has a clear answer")
-
-
-@torch.no_grad()
-def answer(model, prompt):
-    """Logits over the prompt, greedy tokens after it, and the least margin of these."""
-    tokens, margin = list(prompt), float("inf")
-    first = model(torch.tensor([prompt])).logits[0]
-    while len(tokens) < len(prompt) + GREEDY_TOKENS and margin >= MARGIN_MIN:
-        last = model(torch.tensor([tokens])).logits[0, -1]
-        top = last.topk(2)
-        margin = min(margin, ((top.values[0] - top.values[1]) / last.std()).item())
-        tokens.append(top.indices[0].item())
-    return first, tokens[len(prompt) :], margin
-
-
 def main():
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # tiny products: a second thread would only wait
     root = pathlib.Path(sys.argv[1])
     for index, model in enumerate(MODELS):
         if not sys.argv[2:] or model.name in sys.argv[2:]:
-            made = clear_model(model, index)
+            made = make(model, index)
+            prompts = reference.make_prompts(made.reference, model.config.vocab_size, 200 + index)
+            check.check(model.name, made.reference, [tokens for tokens, _ in prompts])
             write(model, made, root / model.name)
-            write_reference(root / model.name, made.reference, model.config.vocab_size, index)
+            reference.write(root / model.name, made.reference, prompts)
 
 
 main()

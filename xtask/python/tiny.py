@@ -24,7 +24,7 @@ class Gains:
     inner: float = 1.0  # of the gate and up projections; gpt-oss limits what they give to 7
     mlp: float = 2.0  # of the down projection
     sharpness: float = 1.5  # of q and k
-    router: float = 2.0
+    router: float = 4.0  # high, so that a change of the last expert chosen changes little
     aligned: float = 0.9  # share of an output row that is its predecessor's embedding
 
 

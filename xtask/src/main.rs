@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod eval;
 mod fetch;
 mod fuzz;
 mod golden;
@@ -22,6 +23,7 @@ usage: cargo xtask COMMAND
   test                           formatting, clippy, the dependency policy and every test
   fuzz --seconds N [--target NAME] [--keep]
                                  look for inputs that break a promise
+  eval humaneval [--tasks N]     how many programs that a model writes pass their tests
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
 
 /// A command says what went wrong in words that stand alone.
@@ -45,6 +47,7 @@ fn run(args: &[String]) -> Outcome {
     match command.as_str() {
         "test" => test::run(rest),
         "fuzz" => fuzz::run(rest),
+        "eval" => eval::run(rest),
         "golden" => golden::run(rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

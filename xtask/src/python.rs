@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// All of these there: the environment is whole.
-const PACKAGES: &str = "import gguf, numpy, safetensors, torch, transformers";
+const PACKAGES: &str = "import accelerate, gguf, numpy, safetensors, torch, transformers";
 
 /// The interpreter of the environment, which is made when it is not there.
 pub fn interpreter() -> Outcome<PathBuf> {
