@@ -1,15 +1,28 @@
 //! Developer commands: `cargo xtask NAME`.
 
+#![forbid(unsafe_code)]
+
 mod eval;
+mod fetch;
+mod fuzz;
 mod golden;
 mod paths;
+mod policy;
 mod python;
+mod sources;
+mod test;
+#[cfg(test)]
+mod tidy;
 
+use python::must;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  test                           formatting, clippy, the dependency policy and every test
+  fuzz --seconds N [--target NAME] [--keep]
+                                 look for inputs that break a promise
   eval humaneval [--tasks N]     how many programs that a model writes pass their tests
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
 
@@ -32,6 +45,8 @@ fn run(args: &[String]) -> Outcome {
         return Err(USAGE.into());
     };
     match command.as_str() {
+        "test" => test::run(rest),
+        "fuzz" => fuzz::run(rest),
         "eval" => eval::run(rest),
         "golden" => golden::run(rest),
         "help" | "--help" | "-h" => {

@@ -88,7 +88,11 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
         peer: args.peer.clone(),
         results,
     };
-    if args.json { print_json(&report) } else { Ok(print_table(&report)) }
+    if args.json {
+        return print_json(&report);
+    }
+    print_table(&report);
+    Ok(())
 }
 
 fn file_bytes(path: &std::path::Path) -> u64 {

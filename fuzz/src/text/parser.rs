@@ -5,6 +5,7 @@ use flint_text::chat::Tool;
 use flint_text::parse::{Event, Format, Options, Parser, Piece};
 use flint_text::{Controls, Segment};
 use serde_json::{Value, json};
+use std::sync::OnceLock;
 
 const HARMONY: [&str; 7] =
     ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"];
@@ -46,9 +47,14 @@ fn options(digit: &[u8]) -> Options {
     Options { format, tools, reasoning_open: digit % 6 >= 3 }
 }
 
-fn controls(options: &Options) -> Controls {
-    let literals: &[&str] = if options.format == Format::Harmony { &HARMONY } else { &PYTHON_TAG };
-    Controls::new(literals.iter().map(|literal| literal.to_string()))
+fn controls(options: &Options) -> &'static Controls {
+    static OF_HARMONY: OnceLock<Controls> = OnceLock::new();
+    static OF_OTHERS: OnceLock<Controls> = OnceLock::new();
+    let made = |literals: &[&str]| Controls::new(literals.iter().map(|literal| literal.to_string()));
+    match options.format {
+        Format::Harmony => OF_HARMONY.get_or_init(|| made(&HARMONY)),
+        Format::Tagged | Format::Llama3 => OF_OTHERS.get_or_init(|| made(&PYTHON_TAG)),
+    }
 }
 
 fn without_controls(options: &Options, answer: &str) -> String {

@@ -3,6 +3,7 @@
 //! A model is a straight list of these operations. `plain` says what each one means; every other device
 //! must agree with it.
 
+#[allow(clippy::needless_range_loop, reason = "in a kernel one number indexes several arrays of a tile")]
 pub mod cpu;
 pub mod plain;
 pub mod scripted;

@@ -46,7 +46,7 @@ pub struct ModelFile {
 #[derive(Debug, Clone)]
 pub enum Metadata {
     Gguf(GgufMetadata),
-    Folder(FolderMetadata),
+    Folder(Box<FolderMetadata>),
 }
 
 impl ModelFile {

@@ -8,12 +8,15 @@ mod attention;
 mod cache;
 mod gated;
 mod heads;
+#[allow(clippy::too_many_arguments, reason = "shapes are plain numbers where a kernel begins")]
 mod input;
 mod machine;
+#[allow(clippy::manual_is_multiple_of, reason = "the parity of a vector, not a multiple")]
 mod matmul;
 mod memory;
 mod mixture;
 mod pack;
+#[allow(clippy::type_complexity, reason = "a job is a borrowed closure behind a raw pointer, in one place")]
 mod pool;
 mod simd;
 

@@ -29,7 +29,13 @@ pub(super) fn open(path: &Path) -> Result<ModelFile, LoadError> {
     let store = store::Store::open(path)?;
     let bytes = store.bytes;
     let table = weights::table(store, &config, &metadata.config, &config_path)?;
-    Ok(ModelFile { path: path.to_path_buf(), config, metadata: Metadata::Folder(metadata), bytes, table })
+    Ok(ModelFile {
+        path: path.to_path_buf(),
+        config,
+        metadata: Metadata::Folder(Box::new(metadata)),
+        bytes,
+        table,
+    })
 }
 
 fn metadata(path: &Path) -> Result<FolderMetadata, LoadError> {

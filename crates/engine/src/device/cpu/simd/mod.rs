@@ -5,8 +5,10 @@
 //! carries the target features, or they would be calls without them.
 
 #[cfg(target_arch = "x86_64")]
+#[allow(clippy::wildcard_imports, reason = "the names of intrinsics say where they come from")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+#[allow(clippy::wildcard_imports, reason = "the names of intrinsics say where they come from")]
 mod avx512;
 mod portable;
 
