@@ -110,6 +110,7 @@ fn sampling(args: SamplingArgs) -> Sampling {
         top_p: args.top_p,
         top_k: args.top_k,
         min_p: args.min_p,
+        repetition_penalty: args.repetition_penalty,
         seed: args.seed.unwrap_or_else(clock_seed),
         ..Sampling::default()
     }

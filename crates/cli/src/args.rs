@@ -95,9 +95,24 @@ pub struct SamplingArgs {
     /// Only tokens at least this likely, relative to the likeliest
     #[arg(long, default_value_t = 0.0, value_name = "P", allow_negative_numbers = true)]
     pub min_p: f32,
+    /// Above 1, tokens that stand in the text already become less likely
+    #[arg(long, default_value_t = 1.0, value_name = "F", allow_negative_numbers = true)]
+    pub repetition_penalty: f32,
     /// The same seed gives the same answer
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+impl SamplingArgs {
+    /// Always the likeliest token.
+    pub const GREEDY: SamplingArgs = SamplingArgs {
+        temperature: 0.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        repetition_penalty: 1.0,
+        seed: None,
+    };
 }
 
 #[derive(Debug, Args)]

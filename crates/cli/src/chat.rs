@@ -16,6 +16,10 @@ const HELP: &str = "Write a message and press Enter. A line that ends in \\ goes
 /// Tokens of one answer, at most.
 const ANSWER_TOKENS_MAX: u32 = 4096;
 
+/// A little freedom, and a little weariness of repeating itself: small models need both.
+const SAMPLING: SamplingArgs =
+    SamplingArgs { temperature: 0.3, top_p: 0.9, top_k: 40, min_p: 0.0, repetition_penalty: 1.1, seed: None };
+
 pub fn chat(config: &Config, model: &ModelArgs) -> Result<(), CliError> {
     interrupt::listen()?;
     let session = Session::open(config, model)?;
@@ -30,7 +34,9 @@ pub fn chat(config: &Config, model: &ModelArgs) -> Result<(), CliError> {
             "/help" => println!("{HELP}"),
             "/quit" | "/exit" => break,
             "/clear" => {
-                engine.release(sequence)?;
+                if base != Base::New {
+                    engine.release(sequence)?;
+                }
                 (sequence, base) = (engine.new_sequence(), Base::New);
                 messages.clear();
             }
@@ -41,7 +47,7 @@ pub fn chat(config: &Config, model: &ModelArgs) -> Result<(), CliError> {
                     sequence,
                     base,
                     tokens,
-                    sampling: SamplingArgs { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: None },
+                    sampling: SAMPLING,
                     max_tokens: ANSWER_TOKENS_MAX,
                     stop: &[],
                 };

@@ -36,8 +36,7 @@ pub fn answer_stdin(config: &Config, model: &ModelArgs) -> Result<(), CliError> 
     }
     let session = Session::open(config, model)?;
     let tokens = session.encode_chat(vec![Message::new(Role::User, prompt)])?;
-    let sampling = SamplingArgs { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, seed: None };
-    print_answer(&session, tokens, sampling, 2048, &[])
+    print_answer(&session, tokens, SamplingArgs::GREEDY, 2048, &[])
 }
 
 fn print_answer(

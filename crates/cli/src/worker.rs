@@ -33,5 +33,18 @@ pub fn load(args: &ModelArgs, path: &Path) -> Result<Loaded<Cpu>, ModelError> {
     let threads = args.threads.map_or_else(default_threads, usize::from);
     let tokens = args.kv_tokens.map_or(file.config.context.min(KV_TOKENS_DEFAULT_MAX), |n| n as usize);
     let device = Cpu::new(threads).map_err(flint_engine::device::DeviceError::from)?;
-    Loaded::new(&file, device, tokens.div_ceil(KV_BLOCK_TOKENS), &mut |_, _| ())
+    let loaded = Loaded::new(&file, device, tokens.div_ceil(KV_BLOCK_TOKENS), &mut |_, _| ())?;
+    file.release();
+    drop(file);
+    give_back_freed_memory();
+    Ok(loaded)
+}
+
+/// The vocabulary and what else loading needed is freed, but the allocator would keep it.
+fn give_back_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: it has no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }

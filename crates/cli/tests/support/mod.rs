@@ -135,6 +135,23 @@ impl Terminal {
         }
     }
 
+    /// Lets an answer begin, stops it with Ctrl-C if it has not ended by itself, and returns it with its times.
+    pub fn stop_answer(&mut self) -> String {
+        let echo = self.wait_for("\r\n");
+        let begin = self.wait_for_any();
+        self.press("\x03");
+        echo + &begin + &self.wait_for("cached)")
+    }
+
+    /// Waits for anything at all.
+    fn wait_for_any(&mut self) -> String {
+        if self.seen.is_empty() {
+            let bytes = self.screen.recv_timeout(PATIENCE).expect("something appears");
+            self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        std::mem::take(&mut self.seen)
+    }
+
     pub fn wait(mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         // The screen closes when the program ends.

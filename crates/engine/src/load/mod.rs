@@ -71,6 +71,11 @@ impl ModelFile {
         self.table.values()
     }
 
+    /// Gives back the memory of all mapped pages: a device has its own copy of what it needs.
+    pub fn release(&self) {
+        self.table.values().for_each(Tensor::release_files);
+    }
+
     /// The output matrix is the token embedding.
     pub fn tied(&self) -> bool {
         !self.table.contains_key("output.weight")

@@ -73,13 +73,28 @@ impl Region {
 
     /// Gives the pages that lie wholly inside back to the system; a later read brings them in again.
     pub(crate) fn release(&self) {
+        self.file.release(self.range.clone());
+    }
+}
+
+impl MappedFile {
+    /// Gives all pages of the file back, its header's too.
+    pub(crate) fn release_all(&self) {
+        self.release(0..self.map.len().next_multiple_of(page_bytes()));
+    }
+
+    fn release(&self, range: Range<usize>) {
         let page = page_bytes();
-        let start = self.range.start.next_multiple_of(page);
-        let end = self.range.end / page * page;
-        if start < end && self.file.on_disk {
+        let start = range.start.next_multiple_of(page);
+        let end = range.end / page * page;
+        if start < end && self.on_disk {
             // SAFETY: the map is a read-only view of a file, so dropped pages come back unchanged.
             let advised = unsafe {
-                self.file.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
+                self.map.unchecked_advise_range(
+                    memmap2::UncheckedAdvice::DontNeed,
+                    start,
+                    (end - start).min(self.map.len() - start),
+                )
             };
             // Advice that is not taken costs memory, not correctness.
             drop(advised);

@@ -184,6 +184,11 @@ impl Tensor {
         scale[0]
     }
 
+    /// Gives back the memory of all pages of the files that hold it.
+    pub(super) fn release_files(&self) {
+        self.parts.iter().for_each(|part| part.data.file.release_all());
+    }
+
     /// Gives back the memory of pages wholly inside this tensor, once a device has its own copy.
     pub fn release(&self) {
         for part in self.parts.iter() {

@@ -47,7 +47,7 @@ impl Cache {
     pub fn new(config: &Config, blocks: usize) -> Result<Cache, OutOfMemory> {
         let geometry =
             Geometry { layers: config.layers, blocks, kv_heads: config.kv_heads, head_dim: config.head_dim };
-        Ok(Cache { data: Memory::zeroed(config.layers * blocks * geometry.block_len())?, geometry })
+        Ok(Cache { data: Memory::huge(config.layers * blocks * geometry.block_len())?, geometry })
     }
 
     pub fn geometry(&self) -> Geometry {

@@ -27,7 +27,7 @@ fn physical_cores() -> Option<usize> {
 pub fn read_bandwidth(threads: usize) -> Result<f64, OutOfMemory> {
     const BYTES: usize = 256 << 20;
     const PASSES: usize = 4;
-    let mut memory = Memory::<f32>::zeroed(BYTES / size_of::<f32>())?;
+    let mut memory = Memory::<f32>::huge(BYTES / size_of::<f32>())?;
     memory.fill(1.0);
     let (memory, isa) = (&*memory, Isa::detect());
     let mut pool = Pool::new(threads);

@@ -40,9 +40,19 @@ pub struct OutOfMemory {
 }
 
 impl<T: Plain> Memory<T> {
+    /// Ordinary pages, for what is used only in part.
     pub fn zeroed(len: usize) -> Result<Memory<T>, OutOfMemory> {
+        Memory::map(len, false)
+    }
+
+    /// Huge pages, for what is read from end to end.
+    pub fn huge(len: usize) -> Result<Memory<T>, OutOfMemory> {
+        Memory::map(len, true)
+    }
+
+    fn map(len: usize, huge: bool) -> Result<Memory<T>, OutOfMemory> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
-        let huge = bytes >= HUGE_PAGE_BYTES;
+        let huge = huge && bytes >= HUGE_PAGE_BYTES;
         // One page more than needed, so that the values can begin on a page of their own.
         let page = if huge { HUGE_PAGE_BYTES } else { 64 };
         let mapped = bytes.checked_add(page).ok_or(OutOfMemory { bytes })?;
@@ -127,7 +137,7 @@ impl Arena {
         let start = if start + len <= self.chunk.len() {
             start
         } else {
-            self.chunk = Arc::new(Memory::zeroed(self.chunk_bytes.max(len))?);
+            self.chunk = Arc::new(Memory::huge(self.chunk_bytes.max(len))?);
             0
         };
         // SAFETY: these bytes were never given out before: `used` only grows within a chunk.
@@ -198,8 +208,8 @@ mod tests {
 
     #[test]
     fn memory_is_zeroed_aligned_and_writable() {
-        for len in [0, 1, 1000, 3 << 20] {
-            let mut memory = Memory::<f32>::zeroed(len).unwrap();
+        for (len, huge) in [(0, true), (1, false), (1000, true), (3 << 20, true), (3 << 20, false)] {
+            let mut memory = Memory::<f32>::map(len, huge).unwrap();
             assert_eq!(memory.len(), len);
             assert_eq!(memory.as_ptr() as usize % 64, 0);
             assert!(memory.iter().all(|&v| v == 0.0));
