@@ -1,17 +1,15 @@
 //! The first half of a gated MLP: gate and up products, and what becomes of each pair.
 
 use super::input::Input;
-use super::matmul::{Output, Product, Rows};
+use super::matmul::{Output, Product, Rows, panels_a_unit};
 use super::pack::Packed;
 use super::simd::{Isa, Kernel, LANES, Simd, exp};
 use crate::device::Activation;
 
-/// Hidden columns that a thread computes at a time.
-pub const HIDDEN_UNIT: usize = 2 * LANES;
-
-/// The first half of a gated MLP, in units of 32 hidden columns.
+/// The first half of a gated MLP, in units of some panels of hidden columns.
 pub struct GatedUnits<'a> {
     pub isa: Isa,
+    pub panels: usize,    // in a unit
     pub gate: &'a Packed, // (ffn, hidden)
     pub up: &'a Packed,
     pub gate_bias: Option<&'a [f32]>,
@@ -26,18 +24,24 @@ pub struct GatedUnits<'a> {
 
 impl GatedUnits<'_> {
     pub fn units(&self) -> usize {
-        self.gate.rows.div_ceil(HIDDEN_UNIT)
+        self.gate.panels().div_ceil(self.panels)
     }
 
-    /// Computes one unit through `raw`, (count, 2 * HIDDEN_UNIT).
+    /// Panels of a unit of `count` rows, when a thread has room for `raw` values.
+    pub fn panels_a_unit(gate: &Packed, threads: usize, count: usize, raw: usize) -> usize {
+        panels_a_unit(gate.panels(), threads, count).min(raw / (count.max(1) * 2 * LANES)).max(1)
+    }
+
+    /// Computes one unit. `raw` has room for its gate and up values: (count, 2 * panels * LANES).
     ///
     /// # Safety
     /// Nobody else computes the same unit; `hidden` has `to`'s rows.
     pub unsafe fn run(&self, unit: usize, raw: &mut [f32]) {
-        let output = Output { base: raw.as_mut_ptr(), stride: 2 * HIDDEN_UNIT };
-        let first = unit * HIDDEN_UNIT / LANES;
-        let panels = first..self.gate.panels().min(first + HIDDEN_UNIT / LANES);
-        for (at, matrix, bias) in [(0, self.gate, self.gate_bias), (HIDDEN_UNIT, self.up, self.up_bias)] {
+        let width = self.panels * LANES;
+        let output = Output { base: raw[..self.count * 2 * width].as_mut_ptr(), stride: 2 * width };
+        let first = unit * self.panels;
+        let panels = first..self.gate.panels().min(first + self.panels);
+        for (at, matrix, bias) in [(0, self.gate, self.gate_bias), (width, self.up, self.up_bias)] {
             let product = Product {
                 matrix,
                 bias,
@@ -51,14 +55,14 @@ impl GatedUnits<'_> {
             // SAFETY: `raw` has room for two units side by side in each row.
             unsafe { product.run(self.isa, panels.clone(), at) };
         }
-        let width = HIDDEN_UNIT.min(self.gate.rows - unit * HIDDEN_UNIT);
-        for (i, raw) in raw.chunks_exact(2 * HIDDEN_UNIT).take(self.count).enumerate() {
+        let column = first * LANES;
+        for (i, raw) in raw.chunks_exact(2 * width).take(self.count).enumerate() {
             // SAFETY: the columns of this unit are this thread's own.
             let out = unsafe {
-                let at = self.hidden.base.add(self.to.get(i) * self.hidden.stride + unit * HIDDEN_UNIT);
-                std::slice::from_raw_parts_mut(at, width)
+                let at = self.hidden.base.add(self.to.get(i) * self.hidden.stride + column);
+                std::slice::from_raw_parts_mut(at, width.min(self.gate.rows - column))
             };
-            let (gate, up) = raw.split_at(HIDDEN_UNIT);
+            let (gate, up) = raw.split_at(width);
             self.isa.run(Activate { activation: self.activation, gate, up, out });
         }
     }
@@ -67,9 +71,9 @@ impl GatedUnits<'_> {
 /// Gate and up values of one row and unit become hidden values.
 struct Activate<'a> {
     activation: Activation,
-    gate: &'a [f32], // (HIDDEN_UNIT)
+    gate: &'a [f32], // whole vectors
     up: &'a [f32],
-    out: &'a mut [f32], // up to HIDDEN_UNIT
+    out: &'a mut [f32], // as long, or shorter in the last unit
 }
 
 impl Kernel for Activate<'_> {
@@ -77,17 +81,16 @@ impl Kernel for Activate<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let mut values = [0.0; HIDDEN_UNIT];
-        for at in (0..HIDDEN_UNIT).step_by(LANES) {
-            // SAFETY: `gate`, `up` and `values` have HIDDEN_UNIT values.
+        let inputs = self.gate.chunks_exact(LANES).zip(self.up.chunks_exact(LANES));
+        for ((gate, up), out) in inputs.zip(self.out.chunks_mut(LANES)) {
+            let mut values = [0.0; LANES];
+            // SAFETY: chunks of 16 values.
             unsafe {
-                let (gate, up) = (S::load(self.gate[at..].as_ptr()), S::load(self.up[at..].as_ptr()));
-                let value = activate::<S>(self.activation, gate, up);
-                S::store(values[at..].as_mut_ptr(), value);
+                let value = activate::<S>(self.activation, S::load(gate.as_ptr()), S::load(up.as_ptr()));
+                S::store(values.as_mut_ptr(), value);
             }
+            out.copy_from_slice(&values[..out.len()]);
         }
-        let width = self.out.len();
-        self.out.copy_from_slice(&values[..width]);
     }
 }
 

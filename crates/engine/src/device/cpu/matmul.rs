@@ -80,6 +80,12 @@ impl Product<'_> {
     }
 }
 
+/// Panels that a thread takes at a time. With few rows the weights' way from memory is what takes time, and
+/// long runs of them are what memory is good at; with many rows, small units keep the threads even.
+pub fn panels_a_unit(panels: usize, threads: usize, rows: usize) -> usize {
+    if rows < TILE { panels.div_ceil(threads * 2).max(1) } else { (panels / (threads * 8)).clamp(1, 16) }
+}
+
 /// Bytes of input that a group of rows may take: half of a small second-level cache.
 const GROUP_BYTES: usize = 256 << 10;
 
@@ -195,6 +201,7 @@ impl<S: Simd, P: Packing> Tile<S> for P {
                 let stripe = panel.add(first / Stripe::<P>::BLOCKS * Stripe::<P>::BYTES);
                 let factors = Factors::<S>::of_stripe::<P>(stripe);
                 for block in 0..Stripe::<P>::BLOCKS.min(blocks - first) {
+                    prefetch_block::<P>(stripe, block);
                     block_sums::<S, P, M>(stripe, block, factors, &at, &mut total);
                     at.next_block::<P>();
                 }
@@ -202,6 +209,32 @@ impl<S: Simd, P: Packing> Tile<S> for P {
             total
         }
     }
+}
+
+/// How far ahead of the arithmetic weights are asked for: what memory delivers while one request is on its way.
+const PREFETCH_BYTES: usize = 3072;
+
+/// Asks for a block's share of the stripe that is `PREFETCH_BYTES` further on: evenly, because a burst of
+/// requests would hold up the loads that are needed now.
+#[inline(always)]
+fn prefetch_block<P: Packing>(stripe: *const u8, block: usize) {
+    let lines = Stripe::<P>::BYTES / 64;
+    let first = block * lines / Stripe::<P>::BLOCKS;
+    for i in 0..lines.div_ceil(Stripe::<P>::BLOCKS) {
+        prefetch(stripe.wrapping_add(PREFETCH_BYTES + (first + i) * 64));
+    }
+}
+
+/// Asks for a cache line that will be read soon. The address need not be valid.
+#[inline(always)]
+fn prefetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on the caches, and SSE is always there.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// Where the next block of each input row lies.

@@ -1,8 +1,8 @@
 //! The mixture of experts: route each row, group rows by expert, run each expert once over its rows.
 
-use super::gated::{GatedUnits, HIDDEN_UNIT};
+use super::gated::GatedUnits;
 use super::input::Prepare;
-use super::matmul::{Output, Product, Rows};
+use super::matmul::{Output, Product, Rows, panels_a_unit};
 use super::memory::{Memory, OutOfMemory, Shared};
 use super::pack::Packed;
 use super::{Buffer, Cpu, base_product, multiply, norm_parts};
@@ -133,9 +133,11 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
     let source =
         Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), batch.rows(), x.width, None, true);
     let hidden = Output { base: room.hidden.as_mut_ptr(), stride: ffn };
-    let raw_len = batch.rows() * 2 * HIDDEN_UNIT;
+    let threads = cpu.pool.threads();
+    let raw_len = cpu.raw.len() / threads;
     let raw = Shared::new(&mut cpu.raw);
-    let units = ffn.div_ceil(HIDDEN_UNIT);
+    let panels = GatedUnits::panels_a_unit(&w.gate[0], threads, batch.rows(), raw_len);
+    let units = w.gate[0].panels().div_ceil(panels);
     let (starts, slots, rows) = (&room.starts, &room.slots, &room.rows);
     cpu.pool.run(|worker| {
         // SAFETY: each thread has its own part of `raw`.
@@ -148,6 +150,7 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
             }
             let job = GatedUnits {
                 isa,
+                panels,
                 gate: &w.gate[expert],
                 up: &w.up[expert],
                 gate_bias: w.gate_bias.as_ref().map(|bias| &bias[expert * ffn..][..ffn]),
@@ -173,8 +176,8 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
     let prepare =
         Prepare::new(isa, &mut cpu.inputs, &room.hidden, Rows::From(0), slot_count, ffn, None, quantise);
     let output = Output { base: room.down.as_mut_ptr(), stride: width };
-    let panels_a_unit = 4;
-    let units = w.down[0].panels().div_ceil(panels_a_unit);
+    let unit = panels_a_unit(w.down[0].panels(), cpu.pool.threads(), slot_count);
+    let units = w.down[0].panels().div_ceil(unit);
     let (starts, slots) = (&room.starts, &room.slots);
     cpu.pool.run(|worker| {
         // SAFETY: preparing and multiplying are apart by a barrier; units are disjoint.
@@ -182,7 +185,7 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
             prepare.run(worker);
             worker.barrier();
             while let Some(taken) = worker.take(experts * units) {
-                let (expert, first) = (taken / units, taken % units * panels_a_unit);
+                let (expert, first) = (taken / units, taken % units * unit);
                 let own = starts[expert] as usize..starts[expert + 1] as usize;
                 let matrix = &w.down[expert];
                 let list = Rows::List(&slots[own.clone()]);
@@ -196,7 +199,7 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
                     output,
                     add: false,
                 };
-                let panels = first..matrix.panels().min(first + panels_a_unit);
+                let panels = first..matrix.panels().min(first + unit);
                 product.run(isa, panels, first * super::LANES);
             }
         }

@@ -31,15 +31,18 @@ use crate::model::config::{Config, Rope};
 use attend::AttendJob;
 use attention::{CHUNK, Partial, TILE};
 use cache::Cache;
-use gated::{GatedUnits, HIDDEN_UNIT};
+use gated::GatedUnits;
 use heads::{Angles, HEAD_DIM_MAX, Placement};
 use input::{Input, InputMemory, Prepare};
-use matmul::{Output, Product, Rows};
+use matmul::{Output, Product, Rows, panels_a_unit};
 use memory::{Arena, Memory, Shared};
 use mixture::MixtureScratch;
 use pack::Packed;
 use pool::{Pool, Worker};
 use simd::LANES;
+
+/// Gate and up values that a thread has room for, for each row of the largest batch.
+const RAW_VALUES_A_ROW: usize = 4 * LANES;
 
 /// Bytes of the mappings that weights share.
 const ARENA_CHUNK_BYTES: usize = 64 << 20;
@@ -123,7 +126,7 @@ fn norm_parts(norm: &Norm<Cpu>) -> (&[f32], f32) {
 /// # Safety
 /// All threads call this with the same arguments; the output's rows are nobody else's meanwhile.
 unsafe fn multiply(worker: Worker<'_>, isa: Isa, parts: &[Packed], base: &Product<'_>) {
-    let unit = |part: &Packed| (part.panels() / (worker.count * 8)).clamp(1, 16);
+    let unit = |part: &Packed| panels_a_unit(part.panels(), worker.count, base.count);
     let units: usize = parts.iter().map(|part| part.panels().div_ceil(unit(part))).sum();
     while let Some(mut taken) = worker.take(units) {
         let mut column = 0;
@@ -210,7 +213,7 @@ impl Device for Cpu {
         let threads = self.pool.threads();
         let slots = rows * config.experts.as_ref().map_or(1, |experts| experts.used);
         self.inputs = InputMemory::new((rows * self.widest.cols).max(slots * self.widest.expert_width))?;
-        self.raw = Memory::zeroed(threads * rows * 2 * HIDDEN_UNIT)?;
+        self.raw = Memory::zeroed(threads * rows * RAW_VALUES_A_ROW)?;
         self.partials = vec![[Partial::EMPTY; TILE]; 2 * threads * config.context.div_ceil(CHUNK)];
         self.angles.cos.reserve(rows * config.head_dim / 2);
         self.angles.sin.reserve(rows * config.head_dim / 2);
@@ -344,8 +347,11 @@ impl Device for Cpu {
         let norm = Some(norm_parts(&w.norm));
         let prepare =
             Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, quantise);
+        let threads = self.pool.threads();
+        let room = self.raw.len() / threads;
         let job = GatedUnits {
             isa,
+            panels: GatedUnits::panels_a_unit(&w.gate.parts[0], threads, rows, room),
             gate: &w.gate.parts[0],
             up: &w.up.parts[0],
             gate_bias: None,
@@ -364,7 +370,7 @@ impl Device for Cpu {
             unsafe {
                 prepare.run(worker);
                 worker.barrier();
-                let raw = raw.range_mut(worker.index * rows * 2 * HIDDEN_UNIT, rows * 2 * HIDDEN_UNIT);
+                let raw = raw.range_mut(worker.index * room, room);
                 while let Some(unit) = worker.take(job.units()) {
                     job.run(unit, raw);
                 }
