@@ -1,12 +1,17 @@
 //! GGUF files: what was accepted can be used without looking back.
 
 use super::{check_apart, check_message};
+use flint_engine::load::ModelFile;
 use flint_engine::load::gguf::{Header, TensorInfo, Value, parse};
 use std::collections::HashSet;
+use std::fs;
 
 pub fn gguf(bytes: &[u8]) {
     match parse(bytes) {
-        Ok(header) => check(&header, bytes),
+        Ok(header) => {
+            check(&header, bytes);
+            check_model(bytes);
+        }
         Err(fault) => check_message(&fault),
     }
 }
@@ -41,4 +46,23 @@ fn check_tensor(tensor: &TensorInfo) {
     let blocks = values / tensor.format.block_len() as u128;
     assert_eq!(blocks * tensor.format.block_len() as u128, values, "{tensor:?}");
     assert_eq!(blocks * tensor.format.block_bytes() as u128, tensor.len as u128, "{tensor:?}");
+}
+
+/// As a model, the same bytes are refused in words, or every row of every tensor can be read.
+fn check_model(bytes: &[u8]) {
+    let path = std::env::temp_dir().join(format!("flint-promise-{}.gguf", std::process::id()));
+    fs::write(&path, bytes).expect("a temporary file");
+    let model = ModelFile::open(&path);
+    fs::remove_file(&path).expect("a temporary file"); // what was opened stays mapped
+    let model = match model {
+        Ok(model) => model,
+        Err(error) => return check_message(&error.fault),
+    };
+    for tensor in model.tensors() {
+        let mut row = vec![0.0; tensor.cols()];
+        (0..tensor.rows()).for_each(|at| tensor.row_f32(at, &mut row));
+    }
+    if let Err(error) = model.tokenizer() {
+        check_message(&error.fault);
+    }
 }
