@@ -88,8 +88,3 @@ fn check(name: &str) {
 fn smollm2() {
     check("smollm2-135m");
 }
-
-#[test]
-fn qwen2_5_coder() {
-    check("qwen2.5-coder-1.5b");
-}
