@@ -88,3 +88,8 @@ fn check(name: &str) {
 fn smollm2() {
     check("smollm2-135m");
 }
+
+#[test]
+fn qwen25_coder() {
+    check("qwen2.5-coder-1.5b");
+}
