@@ -3,7 +3,9 @@
 use super::Handle;
 use crate::message::{Event, SequenceId};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 /// A running generation. Dropping it cancels; the sequence stays.
@@ -30,6 +32,7 @@ pub(super) struct Queue {
 struct QueueState {
     events: VecDeque<Event>,
     closed: bool,
+    waker: Option<Waker>, // of the task that waits, if the caller is one
 }
 
 impl Generation {
@@ -44,6 +47,11 @@ impl Generation {
     /// The next event; none after the last one.
     pub fn next_within(&self, limit: Duration) -> Result<Option<Event>, TimedOut> {
         self.queue.pop(Some(Instant::now() + limit))
+    }
+
+    /// The same for a task of any executor. One task at a time can wait.
+    pub async fn next_event(&self) -> Option<Event> {
+        poll_fn(|context| self.queue.poll(context)).await
     }
 }
 
@@ -66,14 +74,33 @@ impl Drop for Generation {
 
 impl Queue {
     pub(super) fn push(&self, event: Event) {
-        self.lock().events.push_back(event);
-        self.changed.notify_one();
+        self.change(|state| state.events.push_back(event));
     }
 
     /// No event follows.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.change(|state| state.closed = true);
+    }
+
+    fn change<F: FnOnce(&mut QueueState)>(&self, change: F) {
+        let mut state = self.lock();
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
         self.changed.notify_all();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let mut state = self.lock();
+        match state.events.pop_front() {
+            Some(event) => Poll::Ready(Some(event)),
+            None if state.closed => Poll::Ready(None),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 
     fn is_closed(&self) -> bool {
