@@ -72,7 +72,7 @@ pub fn answer(session: &Session, ask: Ask<'_>, out: &mut dyn Write) -> Result<An
         tokens: ask.tokens,
         resumed: 0,
         max_tokens: ask.max_tokens,
-        stop_tokens: session.stop_tokens.clone(),
+        stop_tokens: session.text.stop_tokens.clone(),
         sampling: sampling(ask.sampling),
         priority: Priority::Interactive,
         tenant: Tenant::default(),
@@ -147,10 +147,10 @@ impl<'a> Writer<'a> {
     }
 
     fn push(&mut self, token: u32) -> Result<(), CliError> {
-        if self.ended || self.session.stop_tokens.contains(&token) {
+        if self.ended || self.session.text.stop_tokens.contains(&token) {
             return Ok(());
         }
-        let delta = self.detokenizer.push(&self.session.tokenizer, token);
+        let delta = self.detokenizer.push(&self.session.text.tokenizer, token);
         let (text, ended) = self.stop.push(delta);
         self.ended = ended;
         self.write(&text)

@@ -5,6 +5,7 @@ use flint_engine::message::Failure;
 use flint_engine::model::ModelError;
 use flint_engine::supervise::EngineError;
 use flint_models::PullError;
+use flint_open::OpenError;
 use flint_text::TextError;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,15 @@ pub enum CliError {
     Peer(String),
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> CliError {
+        match error {
+            OpenError::Load(error) => CliError::Load(error),
+            OpenError::Text(error) => CliError::Text(error),
+        }
+    }
 }
 
 impl CliError {

@@ -18,7 +18,7 @@ pub fn run(config: &Config, model: &ModelArgs, args: &RunArgs) -> Result<(), Cli
     let prompt = if args.prompt == "-" { read_stdin()? } else { args.prompt.clone() };
     let session = Session::open(config, model)?;
     let tokens = if args.raw {
-        session.encode_raw(&prompt)?
+        session.text.encode_raw(&prompt)?
     } else {
         let system = args.system.iter().map(|text| Message::new(Role::System, text.as_str()));
         session.encode_chat(system.chain([Message::new(Role::User, prompt)]).collect())?

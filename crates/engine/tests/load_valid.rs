@@ -174,6 +174,16 @@ fn the_tokenizer_of_a_gguf_file() {
 }
 
 #[test]
+fn the_ends_that_a_gguf_file_names() {
+    let mut file = tiny::gguf("qwen2");
+    file.set("tokenizer.ggml.eom_token_id", Item::u32(7));
+    file.set("tokenizer.ggml.eot_token_id", Item::u32(9));
+    assert_eq!(open_gguf(&file).tokenizer().unwrap().eos, [1, 9, 7], "eos, eot, eom");
+    file.set("tokenizer.ggml.eot_token_id", Item::u32(1));
+    assert_eq!(open_gguf(&file).tokenizer().unwrap().eos, [1, 7], "each once");
+}
+
+#[test]
 fn the_tokenizer_of_a_folder() {
     let mut folder = tiny::folder("qwen2");
     folder.others.insert("chat_template.jinja".into(), b"{# newer #}".to_vec());

@@ -23,7 +23,7 @@ fn vocab() -> GgufVocab {
         pre: "gpt-2".into(),
         merges: vec!["a b".into(), "ab c".into()],
         bos: Some(258),
-        eos: Some(258),
+        ends: vec![258],
         tokens,
         types,
         ..GgufVocab::default()
@@ -87,7 +87,7 @@ fn bad_gguf_metadata_is_named() {
         assert!(error.contains(problem), "{error}");
     }
     // Ids outside the vocabulary are as good as none.
-    let odd = GgufVocab { bos: Some(u32::MAX), eos: Some(262), add_bos: Some(true), ..vocab() };
+    let odd = GgufVocab { bos: Some(u32::MAX), ends: vec![262], add_bos: Some(true), ..vocab() };
     let tokenizer = Tokenizer::from_gguf(odd).unwrap();
     assert_eq!((tokenizer.bos(), tokenizer.eos(), tokenizer.add_bos()), (None, None, false));
 }

@@ -16,8 +16,7 @@ pub struct GgufVocab {
     pub merges: Vec<String>,   // "left right", best first
     pub scores: Vec<f32>,      // (tokens) or empty; only for the model "llama"
     pub bos: Option<u32>,      // tokenizer.ggml.bos_token_id
-    pub eos: Option<u32>,      // tokenizer.ggml.eos_token_id
-    pub eot: Option<u32>,      // tokenizer.ggml.eot_token_id
+    pub ends: Vec<u32>,        // tokenizer.ggml.{eos,eot,eom}_token_id: those that there are, in this order
     pub add_bos: Option<bool>, // tokenizer.ggml.add_bos_token
 }
 
@@ -30,7 +29,6 @@ impl Tokenizer {
         }
         let Preparation { patterns, nfc, whole_words, add_bos } = preparation(&gguf.pre)?;
         let kinds = kinds(&gguf)?;
-        let ends = [gguf.eos, gguf.eot].into_iter().flatten().collect();
         Tokenizer::assemble(Parts {
             entries: gguf.tokens.into_iter().zip(kinds).collect(),
             merges: split_merges(&gguf.merges)?,
@@ -38,7 +36,7 @@ impl Tokenizer {
             nfc,
             whole_words,
             bos: gguf.bos,
-            ends,
+            ends: gguf.ends,
             add_bos: gguf.add_bos.unwrap_or(add_bos),
         })
     }

@@ -95,7 +95,7 @@ impl Reader<'_> {
                 ("tokenizer.ggml.token_type", 9) => vocab.types = self.array(|r| r.u32() as i32),
                 ("tokenizer.ggml.scores", 9) => vocab.scores = self.array(|r| f32::from_bits(r.u32())),
                 ("tokenizer.ggml.bos_token_id", 4) => vocab.bos = Some(self.u32()),
-                ("tokenizer.ggml.eos_token_id", 4) => vocab.eos = Some(self.u32()),
+                ("tokenizer.ggml.eos_token_id", 4) => vocab.ends.push(self.u32()),
                 ("tokenizer.ggml.add_bos_token", 7) => vocab.add_bos = Some(self.take(1)[0] != 0),
                 ("tokenizer.chat_template", 8) => template = Some(self.string()),
                 (_, kind) => self.skip(kind),

@@ -15,7 +15,7 @@ pub struct TokenizerSource {
     pub vocabulary: Vocabulary,
     pub chat_template: Option<String>,
     pub bos: Option<u32>,
-    pub eos: Vec<u32>,         // every token that ends an answer
+    pub eos: Vec<u32>, // every token that ends an answer, the one that is called so first
     pub add_bos: Option<bool>, // a text begins with `bos`; `None`: the files do not say
     pub add_eos: Option<bool>,
 }

@@ -1,0 +1,73 @@
+//! Opening a model: what its file says of text, as something that reads and writes text.
+//!
+//! `flint-engine` reads files and knows no text; `flint-text` knows text and reads no files. Whoever talks to
+//! a model needs both, and finds them put together here.
+
+#![forbid(unsafe_code)]
+
+use flint_engine::load::{GgufVocabulary, LoadError, ModelFile, TokenizerSource, Vocabulary};
+use flint_text::{GgufVocab, Template, TextError, Tokenizer};
+
+/// What turns a model's tokens into text and back.
+#[derive(Debug)]
+pub struct ModelText {
+    pub tokenizer: Tokenizer,
+    pub template: Option<Template>, // none: the model only continues text
+    pub stop_tokens: Vec<u32>,      // every token that ends an answer, ascending
+}
+
+/// Why a model's text side cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Text(#[from] TextError),
+}
+
+impl ModelText {
+    pub fn read(file: &ModelFile) -> Result<ModelText, OpenError> {
+        Ok(ModelText::new(file.tokenizer()?)?)
+    }
+
+    fn new(source: TokenizerSource) -> Result<ModelText, TextError> {
+        let TokenizerSource { vocabulary, chat_template, bos, eos, add_bos, .. } = source;
+        let tokenizer = match vocabulary {
+            Vocabulary::Gguf(gguf) => Tokenizer::from_gguf(gguf_vocab(gguf, bos, &eos, add_bos))?,
+            Vocabulary::Json(bytes) => Tokenizer::from_json(&bytes)?,
+        };
+        let template = chat_template.as_deref().map(Template::new).transpose()?;
+        let mut stop_tokens = eos;
+        stop_tokens.extend(tokenizer.eos_ids());
+        stop_tokens.sort_unstable();
+        stop_tokens.dedup();
+        Ok(ModelText { tokenizer, template, stop_tokens })
+    }
+
+    /// The tokens of a text that is to be continued as it is.
+    pub fn encode_raw(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let mut tokens = Vec::new();
+        if self.tokenizer.add_bos() {
+            tokens.extend(self.tokenizer.bos());
+        }
+        self.tokenizer.encode_text(text, &mut tokens)?;
+        Ok(tokens)
+    }
+}
+
+fn gguf_vocab(gguf: GgufVocabulary, bos: Option<u32>, ends: &[u32], add_bos: Option<bool>) -> GgufVocab {
+    GgufVocab {
+        model: gguf.model,
+        pre: gguf.pre.unwrap_or_default(),
+        tokens: gguf.tokens,
+        types: gguf.types,
+        merges: gguf.merges,
+        scores: gguf.scores,
+        bos,
+        ends: ends.to_vec(),
+        add_bos,
+    }
+}
+
+#[cfg(test)]
+mod tests;
