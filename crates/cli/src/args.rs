@@ -52,6 +52,8 @@ pub enum Command {
     Models,
     /// Measure prefill and decode at several depths
     Bench(BenchArgs),
+    /// Serve the model: the OpenAI Responses API over HTTP, SSE and one warm WebSocket
+    Serve(ServeArgs),
     /// Say what hardware and libraries were found, what is missing and how to get it
     Doctor,
     /// Print a completion script for a shell
@@ -129,6 +131,16 @@ pub struct BenchArgs {
     /// Only measurements whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1", value_name = "ADDRESS")]
+    pub host: std::net::IpAddr,
+    /// The port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8645, value_name = "N")]
+    pub port: u16,
 }
 
 #[derive(Debug, Args)]

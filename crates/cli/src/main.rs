@@ -12,6 +12,7 @@ mod models;
 mod peer;
 mod progress;
 mod run;
+mod serve;
 mod session;
 mod worker;
 
@@ -42,6 +43,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
         Some(Command::Pull { name }) => models::pull(&config, name),
         Some(Command::Models) => models::list(&config),
         Some(Command::Bench(args)) => bench::bench(&config, &cli.model, args),
+        Some(Command::Serve(args)) => serve::serve(&config, &cli.model, args),
         Some(Command::Doctor) => doctor::doctor(&config),
         Some(Command::Completion { shell }) => {
             clap_complete::generate(*shell, &mut Cli::command(), "flint", &mut std::io::stdout());

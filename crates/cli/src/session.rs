@@ -53,7 +53,7 @@ impl Session {
 }
 
 /// This program again, as the worker.
-fn start_worker(args: &ModelArgs, path: &Path) -> Result<Supervisor, CliError> {
+pub fn start_worker(args: &ModelArgs, path: &Path) -> Result<Supervisor, CliError> {
     let program: PathBuf = std::env::current_exe().map_err(CliError::io("this program's own path"))?;
     let (args, path) = (args.clone(), path.to_path_buf());
     let command = move || {

@@ -8,7 +8,7 @@ use crate::limits::{
     OUTPUT_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
 };
 use crate::tool::{Choice, Tools};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// A request that is valid in itself. Whether the model can do it is the server's to say.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,7 +143,7 @@ impl Request {
             format: text.map(|text| text_format(text, &mut ignored)).transpose()?.unwrap_or_default(),
             sampling: Sampling::parse(&mut fields)?,
             max_output_tokens: tokens(&mut fields, "max_output_tokens", 1)?,
-            top_logprobs: fields.integer("top_logprobs", 0..=TOP_LOGPROBS_MAX)?.map(|n| n as u32),
+            top_logprobs: top_logprobs(&mut fields, json)?,
             stop: stops(&mut fields)?,
             prediction: prediction(&mut fields)?,
             tier: tier(&mut fields)?,
@@ -174,11 +174,50 @@ impl Request {
         Ok(())
     }
 
-    /// Whether log-probabilities of the answer's tokens are wanted.
-    pub fn wants_logprobs(json: &Value) -> bool {
-        let include = json.get("include").and_then(Value::as_array);
-        include.is_some_and(|include| include.iter().any(|what| what == "message.output_text.logprobs"))
+    /// What a response repeats of its request.
+    pub fn settings(&self) -> Map<String, Value> {
+        let mut settings = self.echo.clone();
+        let defaults = [
+            ("instructions", Value::Null),
+            ("tools", json!([])),
+            ("tool_choice", "auto".into()),
+            ("parallel_tool_calls", true.into()),
+            ("max_tool_calls", Value::Null),
+        ];
+        for (key, value) in defaults {
+            settings.entry(key).or_insert(value);
+        }
+        let format = match &self.format {
+            Format::Text => json!({"type": "text"}),
+            Format::JsonObject => json!({"type": "json_object"}),
+            Format::JsonSchema { name, schema } => {
+                json!({"type": "json_schema", "name": name, "schema": schema, "strict": true})
+            }
+        };
+        let set = [
+            ("background", self.background.into()),
+            ("max_output_tokens", self.max_output_tokens.into()),
+            ("reasoning", json!({"effort": self.effort, "summary": null})),
+            ("service_tier", self.tier.name().into()),
+            ("store", self.store.into()),
+            ("temperature", self.sampling.temperature.unwrap_or(0.0).into()),
+            ("text", json!({"format": format})),
+            ("top_logprobs", self.top_logprobs.unwrap_or(0).into()),
+            ("top_p", self.sampling.top_p.unwrap_or(1.0).into()),
+            ("truncation", "disabled".into()),
+        ];
+        settings.extend(set.map(|(key, value)| (key.to_owned(), value)));
+        settings
     }
+
+}
+
+/// How many alternatives to tell with each token; none: not even the token's own log-probability.
+fn top_logprobs(fields: &mut Fields<'_>, json: &Value) -> Result<Option<u32>, ApiError> {
+    let top = fields.integer("top_logprobs", 0..=TOP_LOGPROBS_MAX)?.map(|top| top as u32);
+    let include = json.get("include").and_then(Value::as_array);
+    let included = include.is_some_and(|what| what.iter().any(|what| what == "message.output_text.logprobs"));
+    Ok(top.or(included.then_some(0)))
 }
 
 /// Whether a field that is not done asks for anything at all.

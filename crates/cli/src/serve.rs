@@ -1,0 +1,86 @@
+//! `flint serve`: a model behind the Responses API.
+
+use crate::args::{ModelArgs, ServeArgs};
+use crate::config::Config;
+use crate::error::CliError;
+use crate::models;
+use crate::progress::Spinner;
+use crate::session::start_worker;
+use flint_engine::device::cpu::{self, Isa};
+use flint_engine::load::ModelFile;
+use flint_engine::supervise::Supervisor;
+use flint_models::catalogue;
+use flint_models::sha256_of_file;
+use flint_open::ModelText;
+use flint_server::{Facts, Model, Server, Sessions, Truth};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::net::TcpListener;
+
+pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
+    let (model, supervisor) = open(config, model)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(CliError::io("the server's threads"))?;
+    let served = runtime.block_on(listen(args, Server::new(vec![Arc::new(model)])));
+    drop(supervisor);
+    served
+}
+
+async fn listen(args: &ServeArgs, server: Server) -> Result<(), CliError> {
+    let place = format!("{}:{}", args.host, args.port);
+    let listener = TcpListener::bind((args.host, args.port)).await.map_err(CliError::io(place))?;
+    let address = listener.local_addr().map_err(CliError::io("the listening socket"))?;
+    println!("listening on http://{address}/v1");
+    flint_server::run(server, listener, stop_signal()).await.map_err(CliError::io("the server"))
+}
+
+/// Ctrl-C, or what a service manager sends.
+async fn stop_signal() {
+    let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+    let Ok(mut terminate) = terminate else { return };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliError> {
+    let (name, path) = models::locate(config, args.model.as_deref())?;
+    let spinner = Spinner::new(format!("loading {name}"));
+    let file = ModelFile::open(&path)?;
+    let text = ModelText::read(&file)?;
+    let truth = truth(&name, &path, &file, args)?;
+    let context = file.config.context.try_into().unwrap_or(u32::MAX);
+    drop(file);
+    let supervisor = start_worker(args, &path)?;
+    drop(spinner);
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let facts = Facts::new(&name, &text, context, created);
+    let engine = supervisor.handle();
+    Ok((Model { name, text, engine, truth, facts, sessions: Sessions::default() }, supervisor))
+}
+
+fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<Truth, CliError> {
+    let threads = args.threads.map_or_else(cpu::default_threads, usize::from);
+    Ok(Truth {
+        sha256: sha256_of_file(path, &mut |_| ())?,
+        quantisation: match catalogue::find(name) {
+            Some(entry) => entry.quantisation.clone(),
+            None => main_format(file),
+        },
+        device: format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+        engine: format!("flint {}", env!("CARGO_PKG_VERSION")),
+    })
+}
+
+/// The format that most bytes of the weights are in.
+fn main_format(file: &ModelFile) -> String {
+    let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
+    for tensor in file.tensors() {
+        *bytes.entry(tensor.format.name()).or_default() += tensor.bytes();
+    }
+    let most = bytes.into_iter().max_by_key(|(_, bytes)| *bytes);
+    most.map_or_else(|| "unknown".to_owned(), |(name, _)| name.to_owned())
+}

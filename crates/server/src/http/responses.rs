@@ -1,0 +1,51 @@
+//! `/v1/responses`.
+
+use super::{App, Failed, json, parse, sse};
+use crate::log::{Read, Reader};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use flint_engine::message::Tenant;
+use flint_wire::ApiError;
+use serde_json::Value;
+
+pub async fn create(State(app): State<App>, body: Bytes) -> Result<Response, Failed> {
+    let body = parse(&body)?;
+    let (running, request) = app.server.turn(&body, Tenant::default(), &app.memory).await?;
+    let reader = running.log.read(0);
+    match (request.stream, request.background) {
+        (true, _) => Ok(sse::events(reader)),
+        (false, true) => Ok(json(StatusCode::OK, &first(reader).await?)),
+        (false, false) => Ok(json(StatusCode::OK, &last(reader).await?)),
+    }
+}
+
+/// The response as it was created.
+async fn first(mut reader: Reader) -> Result<Value, ApiError> {
+    match reader.next().await {
+        Read::Frame(frame) => response_of(&frame.json),
+        Read::Lost | Read::End => Err(ApiError::internal("the response was lost")),
+    }
+}
+
+/// The response as it ended.
+async fn last(mut reader: Reader) -> Result<Value, ApiError> {
+    loop {
+        match reader.next().await {
+            Read::Frame(frame) if frame.last => return response_of(&frame.json),
+            Read::Frame(_) => {}
+            // The last event is never dropped before it is read: go on from the oldest that is there.
+            Read::Lost => reader.skip_to(reader.next_number() + 1),
+            Read::End => return Err(ApiError::internal("the response was lost")),
+        }
+    }
+}
+
+fn response_of(event: &[u8]) -> Result<Value, ApiError> {
+    let mut event: Value = serde_json::from_slice(event).unwrap_or_default();
+    match event.get_mut("response") {
+        Some(response) => Ok(response.take()),
+        None => Err(ApiError::internal("the response was lost")),
+    }
+}

@@ -1,0 +1,82 @@
+//! A model that is served: its text side, its engine, and the truth about it.
+
+use crate::sessions::{Session, Sessions};
+use flint_engine::supervise::Handle;
+use flint_models::catalogue::{self, Entry};
+use flint_open::ModelText;
+use flint_text::parse::Format;
+
+/// Everything about one served model.
+pub struct Model {
+    pub name: String,
+    pub text: ModelText,
+    pub engine: Handle,
+    pub truth: Truth,
+    pub facts: Facts,
+    pub sessions: Sessions,
+}
+
+/// What is really served, told with every response.
+#[derive(Debug, Clone)]
+pub struct Truth {
+    pub sha256: String,
+    pub quantisation: String,
+    pub device: String,
+    pub engine: String, // name and version
+}
+
+/// What clients should know before they ask.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub title: String,
+    pub context: u32, // tokens
+    pub images: bool,
+    pub reasoning: Vec<String>, // levels
+    pub format: Format,
+    pub fill_in_the_middle: bool,
+    pub created: u64, // unix seconds
+}
+
+impl Facts {
+    /// From the catalogue where the model is in it, else from what its vocabulary and template show.
+    pub fn new(name: &str, text: &ModelText, context: u32, created: u64) -> Facts {
+        let entry = catalogue::find(name);
+        let control = |literal: &str| text.tokenizer.control_id(literal).is_some();
+        Facts {
+            title: entry.map_or_else(|| name.to_owned(), |entry| entry.title.clone()),
+            context: entry.map_or(context, |entry| entry.context.min(context)),
+            images: false,
+            reasoning: entry.map_or_else(Vec::new, |entry| entry.reasoning.clone()),
+            format: format(entry, &control),
+            fill_in_the_middle: control("<|fim_prefix|>") && control("<|fim_suffix|>"),
+            created,
+        }
+    }
+}
+
+fn format(entry: Option<&Entry>, control: &dyn Fn(&str) -> bool) -> Format {
+    match entry.map(|entry| entry.tools.as_str()) {
+        Some("harmony") => Format::Harmony,
+        Some("llama3") => Format::Llama3,
+        Some(_) => Format::Tagged,
+        None if control("<|channel|>") && control("<|message|>") => Format::Harmony,
+        None if control("<|python_tag|>") => Format::Llama3,
+        None => Format::Tagged,
+    }
+}
+
+impl Model {
+    /// Lets a session rest until its conversation goes on, and those go that have rested longest.
+    pub fn rest(&self, session: Session) {
+        for old in self.sessions.rest(session) {
+            // An engine that is down has forgotten the sequence anyway.
+            let _ = self.engine.release(old.sequence);
+        }
+    }
+
+    /// Tokens that one sequence can have here.
+    pub fn context(&self) -> u32 {
+        let room = self.engine.facts().sequence_tokens_max();
+        self.facts.context.min(room.try_into().unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,24 @@
+//! How tokens are chosen, from what a request says.
+
+use crate::ids::random;
+use flint_engine::sample::Sampling;
+use flint_wire::Request;
+
+/// Greedy where the request does not say: a coding model is asked for its best, not for variety.
+pub fn sampling(request: &Request) -> Sampling {
+    let asked = &request.sampling;
+    let default = Sampling::default();
+    let number = |value: Option<f64>, default: f32| value.map_or(default, |value| value as f32);
+    Sampling {
+        temperature: number(asked.temperature, default.temperature),
+        top_p: number(asked.top_p, default.top_p),
+        top_k: asked.top_k.unwrap_or(default.top_k),
+        min_p: number(asked.min_p, default.min_p),
+        repetition_penalty: number(asked.repetition_penalty, default.repetition_penalty),
+        presence_penalty: number(asked.presence_penalty, default.presence_penalty),
+        frequency_penalty: number(asked.frequency_penalty, default.frequency_penalty),
+        bias: Vec::new(),
+        seed: asked.seed.map_or_else(|| u64::from_le_bytes(random()), |seed| seed as u64),
+        logprobs: request.top_logprobs.map(|count| count as u8),
+    }
+}

@@ -1,0 +1,171 @@
+//! Sequences that rest between turns, with their KV, and finding the one that a turn goes on from.
+//!
+//! A turn is matched by what its conversation says, item for item, so it does not matter how it came back:
+//! over the same socket by `previous_response_id`, over another one by its `prompt_cache_key`, or as a whole
+//! history from a client that remembers everything itself.
+
+use crate::limits::{FORK_TOKENS_MIN, SESSIONS_IDLE_MAX};
+use crate::prompt::Conversation;
+use flint_engine::message::{Base, SequenceId, Tenant};
+use flint_engine::supervise::Generation;
+use flint_wire::{Item, Meaning, Part};
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A sequence of the engine that no turn is using, or that one turn has taken.
+pub struct Session {
+    pub sequence: SequenceId,
+    pub tenant: Tenant,
+    pub tokens: Vec<u32>,   // all of the sequence
+    pub items: usize,       // of the conversation, that the tokens say
+    pub history: u64,       // fingerprint of these items
+    pub answered: bool,     // they end with the model's own, not with a prompt
+    pub key: Option<String>, // the client's `prompt_cache_key`
+    pub warming: Option<Generation>, // what prefills it at the moment
+}
+
+/// The idle sessions of one model, the longest unused first.
+#[derive(Default)]
+pub struct Sessions {
+    idle: Mutex<VecDeque<Session>>,
+}
+
+/// Fingerprints of a conversation's beginnings: the `n`-th is of its first `n` items.
+#[derive(Debug, Clone)]
+pub struct Fingerprints(Vec<u64>);
+
+impl Fingerprints {
+    pub fn of(conversation: &Conversation) -> Fingerprints {
+        let mut hasher = DefaultHasher::new();
+        conversation.instructions.hash(&mut hasher);
+        conversation.effort.hash(&mut hasher);
+        for tool in conversation.tools.declared() {
+            (tool.name, tool.description, tool.parameters.to_string()).hash(&mut hasher);
+        }
+        let mut prints = vec![hasher.finish()];
+        for item in &conversation.items {
+            hash_item(item, &mut hasher);
+            prints.push(hasher.finish());
+        }
+        Fingerprints(prints)
+    }
+
+    pub fn at(&self, items: usize) -> Option<u64> {
+        self.0.get(items).copied()
+    }
+
+    pub fn whole(&self) -> u64 {
+        self.0.last().copied().unwrap_or_default()
+    }
+}
+
+/// What an item says, without the ids and marks that clients drop or change.
+fn hash_item(item: &Item, hasher: &mut DefaultHasher) {
+    match &item.meaning {
+        Meaning::Message { role, parts } => {
+            (0, *role as u8).hash(hasher);
+            hash_parts(parts, hasher);
+        }
+        Meaning::Call { call_id, namespace, name, arguments, custom } => {
+            (1, call_id, namespace, name, arguments, custom).hash(hasher);
+        }
+        Meaning::CallOutput { call_id, parts } => {
+            (2, call_id).hash(hasher);
+            hash_parts(parts, hasher);
+        }
+        Meaning::Reasoning { text } => (3, text).hash(hasher),
+        Meaning::Compaction { content } => (4, content).hash(hasher),
+        // These say nothing to the model by themselves.
+        Meaning::AdditionalTools { .. } | Meaning::CompactionTrigger | Meaning::Other { .. } => {}
+    }
+}
+
+fn hash_parts(parts: &[Part], hasher: &mut DefaultHasher) {
+    for part in parts {
+        match part {
+            Part::Text(text) => (0, text).hash(hasher),
+            Part::Image => 1.hash(hasher),
+            Part::File => 2.hash(hasher),
+            Part::Audio => 3.hash(hasher),
+        }
+    }
+}
+
+impl Sessions {
+    /// The session that stands at the longest beginning of the conversation. It is the caller's now.
+    pub fn take_known(&self, tenant: Tenant, prints: &Fingerprints) -> Option<Session> {
+        let mut idle = self.lock();
+        let known = |session: &Session| {
+            session.tenant == tenant && prints.at(session.items) == Some(session.history)
+        };
+        let (index, _) = idle
+            .iter()
+            .enumerate()
+            .filter(|(_, session)| known(session))
+            .max_by_key(|(_, session)| (session.items, session.tokens.len()))?;
+        idle.remove(index)
+    }
+
+    /// A sequence for `tokens` that nobody knows as a conversation: one that it extends, or shares its beginning
+    /// with, or else a new one under the id that is given. Says also what the engine is to build on.
+    pub fn take_alike(
+        &self,
+        tenant: Tenant,
+        key: Option<&str>,
+        tokens: &[u32],
+        new: SequenceId,
+    ) -> (Session, Base) {
+        let mut idle = self.lock();
+        let best = idle
+            .iter()
+            .enumerate()
+            .filter(|(_, session)| session.tenant == tenant)
+            .map(|(index, session)| (common(&session.tokens, tokens), index))
+            .max();
+        let fresh = |sequence| Session {
+            sequence,
+            tenant,
+            tokens: Vec::new(),
+            items: 0,
+            history: 0,
+            answered: false,
+            key: key.map(str::to_owned),
+            warming: None,
+        };
+        let Some((common, index)) = best else { return (fresh(new), Base::New) };
+        let session = &idle[index];
+        let extends = common == session.tokens.len();
+        let same_key = key.is_some() && session.key.as_deref() == key;
+        if common >= FORK_TOKENS_MIN && (extends || same_key)
+            && let Some(session) = idle.remove(index)
+        {
+            return (session, Base::Rewrite);
+        }
+        match common >= FORK_TOKENS_MIN {
+            true => (fresh(new), Base::Fork { of: idle[index].sequence, at: common as u32 }),
+            false => (fresh(new), Base::New),
+        }
+    }
+
+    /// Lets a session rest. Returns those that have rested longest and must go.
+    pub fn rest(&self, session: Session) -> Vec<Session> {
+        let mut idle = self.lock();
+        idle.push_back(session);
+        let surplus = idle.len().saturating_sub(SESSIONS_IDLE_MAX);
+        idle.drain(..surplus).collect()
+    }
+
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Session>> {
+        // Each change is a push or a removal: a panic elsewhere leaves it whole.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}

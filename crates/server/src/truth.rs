@@ -1,0 +1,90 @@
+//! What every response says about itself: which model was asked for, what was served, and where the time went.
+
+use crate::model::Model;
+use flint_engine::message::{Break, BreakCause, Counts};
+use flint_wire::Request;
+use serde_json::{Map, Value};
+use std::time::{Duration, Instant};
+
+/// The times of one turn.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    pub arrived: Instant,
+    pub queued: Duration,
+    pub rendered: Duration,
+    pub sent: Option<Instant>, // to the engine
+    pub first_token: Option<Instant>,
+    pub ended: Option<Instant>,
+}
+
+impl Timing {
+    pub fn new(arrived: Instant) -> Timing {
+        let none = Duration::ZERO;
+        Timing { arrived, queued: none, rendered: none, sent: None, first_token: None, ended: None }
+    }
+
+    pub fn prefill(&self) -> Option<Duration> {
+        Some(self.first_token.or(self.ended)?.duration_since(self.sent?))
+    }
+
+    pub fn decode(&self) -> Option<Duration> {
+        Some(self.ended?.duration_since(self.first_token?))
+    }
+
+    /// Tokens a second after the first.
+    pub fn rate(&self, generated: u32) -> Option<f64> {
+        let decode = self.decode()?.as_secs_f64();
+        (generated > 1 && decode > 0.0).then(|| f64::from(generated - 1) / decode)
+    }
+}
+
+/// What is known before the model has written anything.
+pub fn served(model: &Model, request: &Request) -> Map<String, Value> {
+    let asked = request.model.as_deref().unwrap_or(&model.name);
+    let pairs = [
+        ("flint.model_asked", asked),
+        ("flint.model_served", &model.name),
+        ("flint.weights_sha256", &model.truth.sha256),
+        ("flint.quantisation", &model.truth.quantisation),
+        ("flint.device", &model.truth.device),
+        ("flint.engine", &model.truth.engine),
+        ("flint.speculation", "off"),
+        ("flint.fallback", "none"),
+        ("flint.service_tier", request.tier.name()),
+    ];
+    let mut metadata = request.metadata.clone();
+    metadata.extend(pairs.map(|(key, value)| (key.to_owned(), value.into())));
+    for (key, names) in [("flint.ignored_fields", &request.ignored), ("flint.skipped_tools", &request.tools.skipped)]
+    {
+        if !names.is_empty() {
+            metadata.insert(key.to_owned(), names.join(", ").into());
+        }
+    }
+    metadata
+}
+
+/// What the turn took, once it has ended.
+pub fn measured(timing: &Timing, counts: Counts, broke: Option<Break>) -> Map<String, Value> {
+    let milliseconds = |time: Duration| format!("{:.3}", time.as_secs_f64() * 1e3);
+    let mut pairs = vec![
+        ("flint.tokens_cached", counts.cached.to_string()),
+        ("flint.tokens_prefilled", counts.new.to_string()),
+        ("flint.tokens_generated", counts.generated.to_string()),
+        ("flint.queue_ms", milliseconds(timing.queued)),
+        ("flint.render_ms", milliseconds(timing.rendered)),
+    ];
+    pairs.extend(timing.prefill().map(|time| ("flint.prefill_ms", milliseconds(time))));
+    pairs.extend(timing.decode().map(|time| ("flint.decode_ms", milliseconds(time))));
+    let rate = timing.rate(counts.generated);
+    pairs.extend(rate.map(|rate| ("flint.tokens_per_second", format!("{rate:.1}"))));
+    pairs.extend(broke.map(|broke| ("flint.cache_break", explain(broke))));
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+}
+
+fn explain(broke: Break) -> String {
+    let cause = match broke.cause {
+        BreakCause::Differs => "the prompt differs from the earlier one here",
+        BreakCause::Evicted => "the KV from here on had been given to others",
+    };
+    format!("at token {}: {cause}", broke.at)
+}

@@ -1,0 +1,180 @@
+//! One conversation on a connection: turns in the order in which they came.
+
+use super::Connection;
+use crate::limits::LANE_TURNS_WAITING_MAX;
+use crate::turn::{Control, Running, Steered};
+use flint_wire::{ApiError, Create, Frame, Item};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+
+/// The reading side's end of a lane. Dropping it lets the lane finish what it has.
+pub struct Lane {
+    connection: Arc<Connection>,
+    name: Option<String>,
+    state: Arc<Mutex<State>>,
+    turns: mpsc::Sender<Create>,
+}
+
+/// What runs, and what must wait for the next turn.
+#[derive(Default)]
+struct State {
+    current: Option<Arc<Running>>,
+    last: Option<String>,       // the latest response
+    waiting: Vec<Arc<Item>>,    // steers that follow the outputs of calls
+    queued: usize,              // turns
+}
+
+/// The lane that a frame is for.
+pub fn name(frame: &Frame) -> Option<String> {
+    match frame {
+        Frame::Create(create) => create.stream.clone(),
+        Frame::Interrupt { stream, .. } | Frame::Cancel { stream, .. } | Frame::Steer { stream, .. } => {
+            stream.clone()
+        }
+    }
+}
+
+impl Lane {
+    pub fn open(connection: Arc<Connection>, name: Option<String>) -> Lane {
+        let (turns, receiver) = mpsc::channel(LANE_TURNS_WAITING_MAX);
+        let state = Arc::new(Mutex::new(State::default()));
+        tokio::spawn(run(connection.clone(), name.clone(), state.clone(), receiver));
+        Lane { connection, name, state, turns }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.current.is_none() && state.queued == 0
+    }
+
+    pub async fn frame(&self, frame: Frame) {
+        match frame {
+            Frame::Create(create) => self.create(*create).await,
+            Frame::Interrupt { response, .. } => self.control(Some(&response), Control::Interrupt).await,
+            Frame::Cancel { response, .. } => self.control(response.as_deref(), Control::Cancel).await,
+            Frame::Steer { previous, input, event, .. } => self.steer(&previous, input, event).await,
+        }
+    }
+
+    async fn create(&self, create: Create) {
+        lock(&self.state).queued += 1;
+        if self.turns.try_send(create).is_err() {
+            lock(&self.state).queued -= 1;
+            let message = format!("{LANE_TURNS_WAITING_MAX} turns wait in this lane already");
+            self.error(&ApiError::limited(message, 1)).await;
+        }
+    }
+
+    /// To the running response if it is the one that is meant. One that has ended needs nothing.
+    async fn control(&self, response: Option<&str>, control: Control) {
+        let current = lock(&self.state).current.clone();
+        let meant = current.filter(|running| response.is_none_or(|id| id == running.id));
+        if let Some(running) = meant {
+            running.control(control).await;
+        }
+    }
+
+    async fn steer(&self, previous: &str, input: Vec<Item>, event: Option<String>) {
+        let raw: Vec<Value> = input.iter().map(|item| item.json.clone()).collect();
+        let items: Vec<Arc<Item>> = input.into_iter().map(Arc::new).collect();
+        let outcome = match self.meant(previous) {
+            None => Steered::Late,
+            Some(running) => {
+                let (answer, steered) = oneshot::channel();
+                running.control(Control::Steer { items: items.clone(), answer }).await;
+                steered.await.unwrap_or(Steered::Late)
+            }
+        };
+        let mut frame = json!({"previous_response_id": previous, "event_id": event});
+        match outcome {
+            Steered::Accepted(successor) => {
+                frame["type"] = "response.steer.accepted".into();
+                frame["response_id"] = successor.id.clone().into();
+            }
+            Steered::Pending { calls } => {
+                lock(&self.state).waiting.extend(items);
+                frame["type"] = "response.steer.pending".into();
+                let required = |call: &String| json!({"type": "function_call_output", "call_id": call});
+                frame["required_input"] = calls.iter().map(required).collect();
+            }
+            Steered::Late => {
+                frame["type"] = "response.steer.failed".into();
+                frame["input"] = raw.into();
+                frame["error"] = json!({"type": "invalid_request_error", "code": "response_not_running",
+                    "message": format!("the response `{previous}` is not running: send its input as a new turn")});
+            }
+        }
+        self.send(frame).await;
+    }
+
+    fn meant(&self, previous: &str) -> Option<Arc<Running>> {
+        lock(&self.state).current.clone().filter(|running| running.id == previous)
+    }
+
+    async fn error(&self, error: &ApiError) {
+        self.connection.outlet.frame(error.frame(self.name.as_deref())).await;
+    }
+
+    async fn send(&self, mut frame: Value) {
+        if let Some(name) = &self.name {
+            frame["stream_id"] = name.as_str().into();
+        }
+        self.connection.outlet.frame(frame).await;
+    }
+}
+
+/// Makes the turns of a lane, one after the other.
+async fn run(
+    connection: Arc<Connection>,
+    name: Option<String>,
+    state: Arc<Mutex<State>>,
+    mut turns: mpsc::Receiver<Create>,
+) {
+    while let Some(create) = turns.recv().await {
+        turn(&connection, &name, &state, create.body).await;
+        lock(&state).queued -= 1;
+    }
+}
+
+async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<State>, mut body: Value) {
+    append_waiting(state, &mut body);
+    let Connection { server, memory, tenant, outlet } = connection;
+    let mut running = match server.turn(&body, *tenant, memory).await {
+        Ok((running, _)) => running,
+        Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
+    };
+    loop {
+        {
+            let mut state = lock(state);
+            state.last = Some(running.id.clone());
+            state.current = Some(running.clone());
+        }
+        let done = outlet.response(running.log.read(0), name.clone()).await;
+        // An error means that the client is gone: its response has no reader left and stops.
+        if done.await.is_err() {
+            break;
+        }
+        match running.successor() {
+            Some(successor) => running = successor,
+            None => break,
+        }
+    }
+    lock(state).current = None;
+}
+
+/// Steers that had to wait for the outputs of calls come after them.
+fn append_waiting(state: &Mutex<State>, body: &mut Value) {
+    let waiting = std::mem::take(&mut lock(state).waiting);
+    if waiting.is_empty() {
+        return;
+    }
+    if let Some(Value::Array(input)) = body.get_mut("input") {
+        input.extend(waiting.iter().map(|item| item.json.clone()));
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // Each change is of one field: whoever panics leaves it whole.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

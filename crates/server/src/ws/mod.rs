@@ -1,0 +1,97 @@
+//! `/v1/responses` as a WebSocket: one connection, any number of lanes, each a conversation in order.
+//!
+//! Two tasks a connection. One reads frames and starts turns; the other writes, always the next event of
+//! whichever lane has one. A client that reads slowly holds up its own socket only: responses go on in their
+//! rings, and one that falls off its ring ends the connection.
+
+mod lane;
+mod outlet;
+
+use crate::http::App;
+use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_SECONDS_MAX};
+use crate::server::{Memory, Server};
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use flint_engine::message::Tenant;
+use flint_wire::{ApiError, Frame};
+use futures_util::StreamExt;
+use futures_util::stream::SplitStream;
+use lane::Lane;
+use outlet::Outlet;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the lanes of a connection share.
+pub(super) struct Connection {
+    pub server: Arc<Server>,
+    pub memory: Arc<Memory>,
+    pub tenant: Tenant,
+    pub outlet: Outlet,
+}
+
+/// The upgrade; 426 to who asks for this path without one.
+pub async fn upgrade(State(app): State<App>, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+        Ok(upgrade) => upgrade
+            .max_message_size(REQUEST_BYTES_MAX)
+            .max_frame_size(REQUEST_BYTES_MAX)
+            .on_upgrade(move |socket| serve(app.server, socket)),
+        Err(_) => StatusCode::UPGRADE_REQUIRED.into_response(),
+    }
+}
+
+async fn serve(server: Arc<Server>, socket: WebSocket) {
+    let (sink, stream) = socket.split();
+    let (outlet, writing) = outlet::open(sink);
+    let connection =
+        Arc::new(Connection { server, memory: Arc::default(), tenant: Tenant::default(), outlet });
+    let writer = tokio::spawn(writing);
+    let life = tokio::time::timeout(Duration::from_secs(SOCKET_SECONDS_MAX), read(&connection, stream));
+    if life.await.is_err() {
+        let message = "this connection has been open for its 60 minutes: open another one";
+        let error = ApiError::bad_request("websocket_connection_limit_reached", message);
+        connection.outlet.frame(error.frame(None)).await;
+    }
+    connection.outlet.close().await;
+    // Its end is the end of the connection; how it came makes no difference.
+    let _ = writer.await;
+}
+
+/// Reads until the client is gone.
+async fn read(connection: &Arc<Connection>, mut stream: SplitStream<WebSocket>) {
+    let mut lanes: HashMap<Option<String>, Lane> = HashMap::new();
+    while let Some(Ok(message)) = stream.next().await {
+        let text = match message {
+            Message::Text(text) => text,
+            Message::Binary(_) => {
+                let error = ApiError::bad_request("invalid_frame", "frames are JSON text, not binary");
+                connection.outlet.frame(error.frame(None)).await;
+                continue;
+            }
+            Message::Close(_) => return,
+            Message::Ping(_) | Message::Pong(_) => continue,
+        };
+        match Frame::parse(&text) {
+            Ok(frame) => hand_over(connection, &mut lanes, frame).await,
+            Err(error) => connection.outlet.frame(error.frame(None)).await,
+        }
+    }
+}
+
+async fn hand_over(connection: &Arc<Connection>, lanes: &mut HashMap<Option<String>, Lane>, frame: Frame) {
+    let name = lane::name(&frame);
+    if !lanes.contains_key(&name) {
+        lanes.retain(|_, lane| !lane.is_idle());
+        if lanes.len() >= LANES_MAX {
+            let message = format!("this connection has {LANES_MAX} lanes already");
+            let error = ApiError::limited(message, 1).frame(name.as_deref());
+            return connection.outlet.frame(error).await;
+        }
+    }
+    let lane = lanes.entry(name.clone()).or_insert_with(|| Lane::open(connection.clone(), name));
+    lane.frame(frame).await;
+}
