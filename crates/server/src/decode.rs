@@ -125,7 +125,9 @@ impl Decoder {
         match (&mut self.parser, piece) {
             (_, Piece::Text("")) => {}
             (Some(parser), piece) => parser.push(piece, &mut self.parsed),
-            (None, Piece::Text(text) | Piece::Control(text)) => self.parsed.push(Parsed::Text(text.to_owned())),
+            (None, Piece::Text(text) | Piece::Control(text)) => {
+                self.parsed.push(Parsed::Text(text.to_owned()))
+            }
         }
     }
 

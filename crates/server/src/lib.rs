@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod database;
 mod decode;
 mod http;
 mod ids;

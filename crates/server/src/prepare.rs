@@ -90,8 +90,12 @@ fn check_length(model: &Model, tokens: &[u32]) -> Result<(), ApiError> {
     match len < context as usize {
         true => Ok(()),
         false => {
-            let problem = format!("the input has {len} tokens, {} has room for {context}: shorten it", model.name);
-            Err(ApiError { param: Some("input".into()), ..ApiError::bad_request("context_length_exceeded", problem) })
+            let problem =
+                format!("the input has {len} tokens, {} has room for {context}: shorten it", model.name);
+            Err(ApiError {
+                param: Some("input".into()),
+                ..ApiError::bad_request("context_length_exceeded", problem)
+            })
         }
     }
 }

@@ -60,7 +60,8 @@ fn continued(
         Segment::Control(literal) => stop_id(model, literal),
         Segment::Text(_) => None,
     };
-    let Some((end, id)) = before.iter().enumerate().rev().find_map(|(at, segment)| Some((at, stop(segment)?)))
+    let Some((end, id)) =
+        before.iter().enumerate().rev().find_map(|(at, segment)| Some((at, stop(segment)?)))
     else {
         return Ok(None);
     };
@@ -120,7 +121,11 @@ fn variables(conversation: &Conversation) -> Map<String, Value> {
     variables
 }
 
-fn messages(model: &Model, conversation: &Conversation, items: &[Arc<Item>]) -> Result<Vec<Message>, ApiError> {
+fn messages(
+    model: &Model,
+    conversation: &Conversation,
+    items: &[Arc<Item>],
+) -> Result<Vec<Message>, ApiError> {
     let mut builder = Builder { model, tools: &conversation.tools, messages: Vec::new() };
     if let Some(instructions) = &conversation.instructions {
         builder.messages.push(Message::new(builder.developer(), instructions.clone()));
@@ -230,8 +235,14 @@ fn text(model: &Model, parts: &[Part]) -> Result<String, ApiError> {
             Part::File => "files",
             Part::Audio => "audio",
         };
-        let problem = format!("{} reads text only: the input has {kind}. Leave them out, or ask another model", model.name);
-        return Err(ApiError { param: Some("input".into()), ..ApiError::bad_request("unsupported_modality", problem) });
+        let problem = format!(
+            "{} reads text only: the input has {kind}. Leave them out, or ask another model",
+            model.name
+        );
+        return Err(ApiError {
+            param: Some("input".into()),
+            ..ApiError::bad_request("unsupported_modality", problem)
+        });
     }
     Ok(whole)
 }

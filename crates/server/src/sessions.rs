@@ -17,11 +17,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct Session {
     pub sequence: SequenceId,
     pub tenant: Tenant,
-    pub tokens: Vec<u32>,   // all of the sequence
-    pub items: usize,       // of the conversation, that the tokens say
-    pub history: u64,       // fingerprint of these items
-    pub answered: bool,     // they end with the model's own, not with a prompt
-    pub key: Option<String>, // the client's `prompt_cache_key`
+    pub tokens: Vec<u32>,            // all of the sequence
+    pub items: usize,                // of the conversation, that the tokens say
+    pub history: u64,                // fingerprint of these items
+    pub answered: bool,              // they end with the model's own, not with a prompt
+    pub key: Option<String>,         // the client's `prompt_cache_key`
     pub warming: Option<Generation>, // what prefills it at the moment
 }
 
@@ -96,9 +96,8 @@ impl Sessions {
     /// The session that stands at the longest beginning of the conversation. It is the caller's now.
     pub fn take_known(&self, tenant: Tenant, prints: &Fingerprints) -> Option<Session> {
         let mut idle = self.lock();
-        let known = |session: &Session| {
-            session.tenant == tenant && prints.at(session.items) == Some(session.history)
-        };
+        let known =
+            |session: &Session| session.tenant == tenant && prints.at(session.items) == Some(session.history);
         let (index, _) = idle
             .iter()
             .enumerate()
@@ -137,7 +136,8 @@ impl Sessions {
         let session = &idle[index];
         let extends = common == session.tokens.len();
         let same_key = key.is_some() && session.key.as_deref() == key;
-        if common >= FORK_TOKENS_MIN && (extends || same_key)
+        if common >= FORK_TOKENS_MIN
+            && (extends || same_key)
             && let Some(session) = idle.remove(index)
         {
             return (session, Base::Rewrite);

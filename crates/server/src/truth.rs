@@ -54,7 +54,8 @@ pub fn served(model: &Model, request: &Request) -> Map<String, Value> {
     ];
     let mut metadata = request.metadata.clone();
     metadata.extend(pairs.map(|(key, value)| (key.to_owned(), value.into())));
-    for (key, names) in [("flint.ignored_fields", &request.ignored), ("flint.skipped_tools", &request.tools.skipped)]
+    for (key, names) in
+        [("flint.ignored_fields", &request.ignored), ("flint.skipped_tools", &request.tools.skipped)]
     {
         if !names.is_empty() {
             metadata.insert(key.to_owned(), names.join(", ").into());

@@ -40,7 +40,10 @@ pub enum Control {
     Cancel,
     /// Stop; what was begun and is not done is forgotten.
     Interrupt,
-    Steer { items: Vec<Arc<Item>>, answer: oneshot::Sender<Steered> },
+    Steer {
+        items: Vec<Arc<Item>>,
+        answer: oneshot::Sender<Steered>,
+    },
 }
 
 /// What becomes of a steer.
@@ -122,8 +125,7 @@ impl Turn {
         let running = Arc::new(Running::new(tenant, controls));
         let timing = Timing { rendered: arrived.elapsed(), ..Timing::new(arrived) };
         let writer = writer(&model, &request, &conversation, &running);
-        let turn =
-            Turn { server, model, request, conversation, tenant, running, writer, timing, on_end };
+        let turn = Turn { server, model, request, conversation, tenant, running, writer, timing, on_end };
         Ok((turn, prepared, receiver))
     }
 

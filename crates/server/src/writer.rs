@@ -30,7 +30,15 @@ enum Open {
 
 impl Writer {
     pub fn new(response: Response, tools: Toolbook) -> Writer {
-        Writer { response, tools, number: 0, open: None, frames: Vec::new(), compacting: None, dropped: false }
+        Writer {
+            response,
+            tools,
+            number: 0,
+            open: None,
+            frames: Vec::new(),
+            compacting: None,
+            dropped: false,
+        }
     }
 
     /// The answer is a summary of the conversation, not a message in it.
@@ -94,7 +102,13 @@ impl Writer {
         text.push_str(&delta);
         logprobs.extend_from_slice(&delta_logprobs);
         let (item_id, output_index) = (id.clone(), self.index());
-        self.tell(Event::TextDelta { item_id, output_index, content_index: 0, delta, logprobs: delta_logprobs });
+        self.tell(Event::TextDelta {
+            item_id,
+            output_index,
+            content_index: 0,
+            delta,
+            logprobs: delta_logprobs,
+        });
     }
 
     fn reasoning(&mut self, delta: String) {
@@ -140,7 +154,13 @@ impl Writer {
             Some(Open::Message { id, text, logprobs }) => {
                 let part = output::text_part(&text, &logprobs);
                 let (item_id, content_index) = (id.clone(), 0);
-                self.tell(Event::TextDone { item_id: id.clone(), output_index, content_index, text, logprobs });
+                self.tell(Event::TextDone {
+                    item_id: id.clone(),
+                    output_index,
+                    content_index,
+                    text,
+                    logprobs,
+                });
                 self.tell(Event::PartDone { item_id, output_index, content_index, part: part.clone() });
                 output::message(&id, status, vec![part])
             }

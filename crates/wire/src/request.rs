@@ -209,7 +209,6 @@ impl Request {
         settings.extend(set.map(|(key, value)| (key.to_owned(), value)));
         settings
     }
-
 }
 
 /// How many alternatives to tell with each token; none: not even the token's own log-probability.

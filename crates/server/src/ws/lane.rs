@@ -20,9 +20,9 @@ pub struct Lane {
 #[derive(Default)]
 struct State {
     current: Option<Arc<Running>>,
-    last: Option<String>,       // the latest response
-    waiting: Vec<Arc<Item>>,    // steers that follow the outputs of calls
-    queued: usize,              // turns
+    last: Option<String>,    // the latest response
+    waiting: Vec<Arc<Item>>, // steers that follow the outputs of calls
+    queued: usize,           // turns
 }
 
 /// The lane that a frame is for.

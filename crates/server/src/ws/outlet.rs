@@ -18,7 +18,11 @@ pub struct Outlet {
 enum Order {
     Frame(Value),
     /// Write all events of a response, then say so.
-    Response { reader: Reader, stream: Option<String>, done: oneshot::Sender<()> },
+    Response {
+        reader: Reader,
+        stream: Option<String>,
+        done: oneshot::Sender<()>,
+    },
     Close,
 }
 

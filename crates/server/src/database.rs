@@ -1,0 +1,41 @@
+//! The SQLite file that holds what must outlive the process.
+
+use rusqlite::{Connection, OpenFlags};
+use std::path::Path;
+use std::time::Duration;
+
+/// What brings a file from each version to the next. Entries are never changed once released, only added.
+const MIGRATIONS: [&str; 0] = [];
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("{path}: {source}")]
+    Sqlite { path: String, source: rusqlite::Error },
+    #[error("{path} was written by a newer Flint (version {found}, this one knows {known}): update Flint")]
+    Newer { path: String, found: i64, known: i64 },
+}
+
+/// Opens the file, makes it if it is not there, and brings it up to date.
+pub fn open(path: &Path) -> Result<Connection, DatabaseError> {
+    let wrap = |source| DatabaseError::Sqlite { path: path.display().to_string(), source };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(wrap)?;
+    connection.pragma_update(None, "journal_mode", "wal").map_err(wrap)?;
+    connection.pragma_update(None, "synchronous", "normal").map_err(wrap)?;
+    connection.pragma_update(None, "foreign_keys", true).map_err(wrap)?;
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
+    let transaction = transaction.map_err(wrap)?;
+    let found: i64 = transaction.query_row("pragma user_version", [], |row| row.get(0)).map_err(wrap)?;
+    let known = MIGRATIONS.len() as i64;
+    if found > known {
+        return Err(DatabaseError::Newer { path: path.display().to_string(), found, known });
+    }
+    for migration in MIGRATIONS.iter().skip(found as usize) {
+        transaction.execute_batch(migration).map_err(wrap)?;
+    }
+    transaction.pragma_update(None, "user_version", known).map_err(wrap)?;
+    transaction.commit().map_err(wrap)?;
+    Ok(connection)
+}
