@@ -75,6 +75,7 @@ fn generate(tokenizer: &Tokenizer, index: usize, prompt: &str, stop_tokens: &[u3
         max_tokens: TOKENS_MAX,
         stop_tokens: stop_tokens.to_vec(),
         sampling: Sampling::default(),
+        constraint: None,
         priority: Priority::Background,
         tenant: Tenant::default(),
     })
