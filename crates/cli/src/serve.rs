@@ -12,7 +12,7 @@ use flint_engine::supervise::Supervisor;
 use flint_models::catalogue;
 use flint_models::sha256_of_file;
 use flint_open::ModelText;
-use flint_server::{Facts, Model, Server, Sessions, Truth};
+use flint_server::{Facts, Model, Server, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliErr
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let facts = Facts::new(&name, &text, context, created);
     let engine = supervisor.handle();
-    Ok((Model { name, text, engine, truth, facts, sessions: Sessions::default() }, supervisor))
+    let (sessions, checked) = Default::default();
+    Ok((Model { name, text, engine, truth, facts, sessions, checked }, supervisor))
 }
 
 fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<Truth, CliError> {

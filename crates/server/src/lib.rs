@@ -4,8 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+mod checked;
 pub mod database;
 mod decode;
+mod grammar;
 mod http;
 mod ids;
 pub mod limits;
@@ -22,6 +24,7 @@ mod turn;
 mod writer;
 mod ws;
 
+pub use checked::Checked;
 pub use model::{Facts, Model, Truth};
 pub use server::Server;
 pub use sessions::Sessions;

@@ -23,3 +23,5 @@ pub const HEARTBEAT_SECONDS: u64 = 15;
 pub const CONNECTION_RESPONSES_MAX: usize = 64;
 /// Tokens that an answer may have where the request does not say.
 pub const OUTPUT_TOKENS_DEFAULT: u32 = 16_384;
+/// Constraints whose outcome a model remembers.
+pub const CHECKED_CONSTRAINTS_MAX: usize = 256;

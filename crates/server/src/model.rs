@@ -1,5 +1,6 @@
 //! A model that is served: its text side, its engine, and the truth about it.
 
+use crate::checked::Checked;
 use crate::sessions::{Session, Sessions};
 use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
@@ -14,6 +15,7 @@ pub struct Model {
     pub truth: Truth,
     pub facts: Facts,
     pub sessions: Sessions,
+    pub checked: Checked,
 }
 
 /// What is really served, told with every response.

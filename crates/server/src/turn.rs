@@ -6,6 +6,7 @@
 //! sequence, as its successor.
 
 use crate::decode::{Decoder, Delta, Sampled};
+use crate::grammar::{Held, held};
 use crate::ids::new_id;
 use crate::limits::{CONTROLS_WAITING_MAX, HEARTBEAT_SECONDS, OUTPUT_TOKENS_DEFAULT};
 use crate::log::Log;
@@ -17,6 +18,7 @@ use crate::server::{Remembered, Server};
 use crate::sessions::{Fingerprints, Session};
 use crate::truth::{self, Timing};
 use crate::writer::Writer;
+use flint_engine::constrain::Constraint;
 use flint_engine::message::{Break, Counts, Event, FinishReason, Generate, Priority, Tenant};
 use flint_engine::supervise::{EngineError, Generation};
 use flint_wire::{ApiError, Incomplete, Item, Request, Response, Status, Tier, Usage};
@@ -83,6 +85,7 @@ pub struct Turn {
     running: Arc<Running>,
     writer: Writer,
     timing: Timing,
+    constraint: Option<Constraint>,
     on_end: Option<Remember>,
 }
 
@@ -119,13 +122,29 @@ impl Turn {
         on_end: Option<Remember>,
     ) -> Result<(Turn, Prepared, mpsc::Receiver<Control>), ApiError> {
         let arrived = Instant::now();
+        let Held { constraint, unenforced } = held(&model, &request, &conversation.tools)?;
         let owner = Owner { tenant, key: request.cache_key.as_deref() };
         let prepared = prepare(&model, &conversation, owner, request.generate)?;
         let (controls, receiver) = mpsc::channel(CONTROLS_WAITING_MAX);
         let running = Arc::new(Running::new(tenant, controls));
         let timing = Timing { rendered: arrived.elapsed(), ..Timing::new(arrived) };
-        let writer = writer(&model, &request, &conversation, &running);
-        let turn = Turn { server, model, request, conversation, tenant, running, writer, timing, on_end };
+        let mut writer = writer(&model, &request, &conversation, &running);
+        if !unenforced.is_empty() {
+            let names = unenforced.join(", ").into();
+            writer.response.metadata.insert("flint.unenforced_tools".to_owned(), names);
+        }
+        let turn = Turn {
+            server,
+            model,
+            request,
+            conversation,
+            tenant,
+            running,
+            writer,
+            timing,
+            constraint,
+            on_end,
+        };
         Ok((turn, prepared, receiver))
     }
 
@@ -199,6 +218,7 @@ impl Turn {
             max_tokens,
             stop_tokens: self.model.text.stop_tokens.clone(),
             sampling: sampling(&self.request),
+            constraint: self.constraint.clone(),
             priority: priority(&self.request),
             tenant: self.tenant,
         });
@@ -233,7 +253,7 @@ impl Turn {
                             self.tell(&mut deltas);
                             done = if self.writer.between_items() { tokens.len() } else { done };
                         }
-                        if decoder.stopped() && stopping.is_none() {
+                        if (decoder.stopped() || self.has_called_enough()) && stopping.is_none() {
                             stopping = Some(How::StopString);
                             self.stop(generation);
                         }
@@ -299,6 +319,11 @@ impl Turn {
             (Control::Cancel, _) => Some(How::Cancelled),
             (Control::Interrupt, _) => Some(How::Interrupted),
         }
+    }
+
+    /// Whether the one call that was allowed is there.
+    fn has_called_enough(&self) -> bool {
+        !self.request.parallel_tool_calls && self.writer.between_items() && !self.writer.calls().is_empty()
     }
 
     fn stop(&self, generation: &Generation) {
