@@ -47,7 +47,16 @@ pub fn held(model: &Model, request: &Request, book: &Toolbook) -> Result<Held, A
         (false, Some(schema)) => strict(model, &tools, Some(schema)),
         (false, None) => free(model, &tools),
     };
-    Ok(Held { constraint: Some(Constraint::lark(grammar)), unenforced })
+    let constraint = Constraint::lark(grammar);
+    match model.checked.pass(&constraint, check) {
+        Ok(()) => Ok(Held { constraint: Some(constraint), unenforced }),
+        Err(_) if !must_call && schema.is_none() => {
+            Ok(Held { constraint: None, unenforced: tools.into_iter().map(|tool| tool.name).collect() })
+        }
+        Err(error) => {
+            Err(ApiError::bad_request("invalid_json_schema", format!("the tools cannot be honoured: {error}")))
+        }
+    }
 }
 
 fn schema(format: &Format) -> Option<Value> {
@@ -96,17 +105,17 @@ fn free(model: &Model, tools: &[Tool]) -> String {
         .filter_map(|literal| special(model, literal))
         .collect();
     rule(&mut grammar, "mark", if marks.is_empty() { vec!["TEXT".to_owned()] } else { marks });
-    let calls = (0..tools.len()).map(|index| format!("HEAD_{index} SP? args_{index} SP? \"}}\"")).collect();
+    let calls = (0..tools.len()).map(|index| format!("head_{index} SP? args_{index} SP? \"}}\"")).collect();
     rule(&mut grammar, "call", calls);
     for (index, tool) in tools.iter().enumerate() {
         let (name, key) = (escaped(&tool.name), arguments_key(model));
-        line(&mut grammar, &format!("HEAD_{index}[lazy]: /(?s:.*)\\{{\\s*\"name\":\\s*\"{name}\",\\s*\"{key}\":/"));
+        line(&mut grammar, &format!("head_{index}[lazy]: /(?s:.*)\\{{\\s*\"name\":\\s*\"{name}\",\\s*\"{key}\":/"));
         line(&mut grammar, &format!("args_{index}: {}", json_block(&arguments(tool))));
     }
     grammar
 }
 
-/// Calls and nothing else, or an answer under a schema.
+/// One call and nothing else, or an answer under a schema.
 fn strict(model: &Model, tools: &[Tool], answer: Option<&Value>) -> String {
     let mut grammar = String::new();
     let (open, close) = match (special(model, "<tool_call>"), special(model, "</tool_call>")) {
@@ -115,7 +124,7 @@ fn strict(model: &Model, tools: &[Tool], answer: Option<&Value>) -> String {
     };
     let mut starts = Vec::new();
     if !tools.is_empty() {
-        starts.push("call (\"\\n\" call)*".to_owned());
+        starts.push("call".to_owned());
     }
     if let Some(schema) = answer {
         starts.push("answer".to_owned());
