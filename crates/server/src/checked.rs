@@ -17,7 +17,8 @@ impl Checked {
         constraint: &Constraint,
         check: impl FnOnce(&Constraint) -> Result<(), BadConstraint>,
     ) -> Result<(), BadConstraint> {
-        let known = self.lock().iter().find(|(known, _)| known == constraint).map(|(_, outcome)| outcome.clone());
+        let known =
+            self.lock().iter().find(|(known, _)| known == constraint).map(|(_, outcome)| outcome.clone());
         if let Some(outcome) = known {
             return outcome;
         }

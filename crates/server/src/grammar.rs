@@ -53,9 +53,10 @@ pub fn held(model: &Model, request: &Request, book: &Toolbook) -> Result<Held, A
         Err(_) if !must_call && schema.is_none() => {
             Ok(Held { constraint: None, unenforced: tools.into_iter().map(|tool| tool.name).collect() })
         }
-        Err(error) => {
-            Err(ApiError::bad_request("invalid_json_schema", format!("the tools cannot be honoured: {error}")))
-        }
+        Err(error) => Err(ApiError::bad_request(
+            "invalid_json_schema",
+            format!("the tools cannot be honoured: {error}"),
+        )),
     }
 }
 
@@ -109,7 +110,10 @@ fn free(model: &Model, tools: &[Tool]) -> String {
     rule(&mut grammar, "call", calls);
     for (index, tool) in tools.iter().enumerate() {
         let (name, key) = (escaped(&tool.name), arguments_key(model));
-        line(&mut grammar, &format!("head_{index}[lazy]: /(?s:.*)\\{{\\s*\"name\":\\s*\"{name}\",\\s*\"{key}\":/"));
+        line(
+            &mut grammar,
+            &format!("head_{index}[lazy]: /(?s:.*)\\{{\\s*\"name\":\\s*\"{name}\",\\s*\"{key}\":/"),
+        );
         line(&mut grammar, &format!("args_{index}: {}", json_block(&arguments(tool))));
     }
     grammar

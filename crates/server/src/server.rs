@@ -7,7 +7,6 @@ use crate::toolbook::Toolbook;
 use crate::turn::{Remember, Running, Turn};
 use flint_engine::message::Tenant;
 use flint_wire::{ApiError, Item, Meaning, Previous, Request, Response, Tools};
-use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,21 +68,20 @@ impl Server {
     /// Begins the turn that a request asks for, and lets it run.
     pub async fn turn(
         self: &Arc<Server>,
-        body: &Value,
+        request: Request,
         tenant: Tenant,
         memory: &Arc<Memory>,
-    ) -> Result<(Arc<Running>, Request), ApiError> {
-        let request = Request::parse(body)?;
+    ) -> Result<Arc<Running>, ApiError> {
         let model = self.model(request.model.as_deref())?;
         let conversation = self.conversation(&request, tenant, memory)?;
-        let (server, asked, keeper) = (self.clone(), request.clone(), memory.keeper());
-        let begin = move || Turn::begin(server, model, asked, conversation, tenant, Some(keeper));
+        let (server, keeper) = (self.clone(), memory.keeper());
+        let begin = move || Turn::begin(server, model, request, conversation, tenant, Some(keeper));
         let (turn, prepared, controls) = blocking(begin).await??;
         let running = turn.running();
         // The caller reads from the first event on, so it has to know the response before it runs.
         self.started(&running);
         tokio::spawn(turn.run(prepared, controls));
-        Ok((running, request))
+        Ok(running)
     }
 
     fn conversation(
@@ -109,6 +107,7 @@ impl Server {
             tools: Toolbook::new(&tools.known),
             items,
             effort: request.effort.clone(),
+            raw: request.raw.clone(),
         })
     }
 

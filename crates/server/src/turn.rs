@@ -216,7 +216,7 @@ impl Turn {
             tokens: prepared.new_tokens().to_vec(),
             resumed: 0,
             max_tokens,
-            stop_tokens: self.model.text.stop_tokens.clone(),
+            stop_tokens: self.model.stop_tokens(self.conversation.raw.as_ref()),
             sampling: sampling(&self.request),
             constraint: self.constraint.clone(),
             priority: priority(&self.request),
@@ -232,8 +232,7 @@ impl Turn {
 
     /// The loop of a response: tokens in, events out, until one side ends it.
     async fn follow(&mut self, generation: &Generation, controls: &mut mpsc::Receiver<Control>) -> Ended {
-        let tools = self.conversation.tools.declared();
-        let mut decoder = Decoder::chat(self.model.clone(), tools, &self.request.stop, false);
+        let mut decoder = self.decoder();
         let (mut tokens, mut done, mut broke) = (Vec::new(), 0, None);
         let (mut deltas, mut stopping) = (Vec::new(), None);
         let log = self.running.log.clone();
@@ -291,6 +290,16 @@ impl Turn {
             self.tell(&mut deltas);
         }
         Ended { how, counts, broke, tokens, done, reasoning: decoder.reasoning_tokens() }
+    }
+
+    fn decoder(&self) -> Decoder {
+        match self.conversation.raw {
+            Some(_) => Decoder::plain(self.model.clone(), &self.request.stop),
+            None => {
+                let tools = self.conversation.tools.declared();
+                Decoder::chat(self.model.clone(), tools, &self.request.stop, false)
+            }
+        }
     }
 
     /// What a control makes of the response: nothing, or its end.

@@ -1,5 +1,7 @@
 //! The HTTP surface: routes, and what all answers have in common.
 
+mod chat;
+mod completions;
 mod models;
 mod responses;
 mod sse;
@@ -28,6 +30,8 @@ pub fn router(server: Arc<Server>) -> Router {
     let app = App { server, memory: Arc::default() };
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
+        .route("/chat/completions", post(chat::create))
+        .route("/completions", post(completions::create))
         .route("/models", get(models::list));
     Router::new()
         .route("/health", get(health))
