@@ -54,6 +54,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Serve the model: the OpenAI Responses API over HTTP, SSE and one warm WebSocket
     Serve(ServeArgs),
+    /// Make, list and revoke the keys that clients of `flint serve` send
+    Key(KeyArgs),
     /// Say what hardware and libraries were found, what is missing and how to get it
     Doctor,
     /// Print a completion script for a shell
@@ -141,6 +143,43 @@ pub struct ServeArgs {
     /// The port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8645, value_name = "N")]
     pub port: u16,
+    /// Where responses are kept [default: $FLINT_HOME, or flint in the user's data directory]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<std::path::PathBuf>,
+    /// Another name under which clients reach the server, with or without a port; may be given several times
+    #[arg(long, value_name = "HOST")]
+    pub allow_host: Vec<String>,
+    /// A site whose pages may use the server, such as https://example.org; may be given several times
+    #[arg(long, value_name = "ORIGIN")]
+    pub allow_origin: Vec<String>,
+    /// The certificate chain for TLS, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<std::path::PathBuf>,
+    /// The certificate's private key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<std::path::PathBuf>,
+    /// Listen beyond this machine without TLS: keys and prompts can be read on the way
+    #[arg(long)]
+    pub insecure_listen: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// Where the server's data is [default: $FLINT_HOME, or flint in the user's data directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub data: Option<std::path::PathBuf>,
+    #[command(subcommand)]
+    pub command: KeyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a key and print it, this once
+    Add { name: String },
+    /// List the keys that there are and have been
+    List,
+    /// Refuse a key from now on
+    Revoke { name: String },
 }
 
 #[derive(Debug, Args)]

@@ -22,6 +22,10 @@ pub enum CliError {
     Engine(#[from] EngineError),
     #[error("the answer failed: {0}")]
     Failed(#[from] Failure),
+    #[error(transparent)]
+    Key(#[from] flint_server::keys::KeyError),
+    #[error(transparent)]
+    Tls(#[from] flint_server::TlsError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
     #[error("{0}")]
@@ -56,6 +60,8 @@ impl CliError {
             CliError::Text(_)
             | CliError::Engine(_)
             | CliError::Failed(_)
+            | CliError::Key(_)
+            | CliError::Tls(_)
             | CliError::Io { .. }
             | CliError::Peer(_) => 1,
         }

@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod error;
 mod interrupt;
+mod key;
 mod models;
 mod peer;
 mod progress;
@@ -44,6 +45,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
         Some(Command::Models) => models::list(&config),
         Some(Command::Bench(args)) => bench::bench(&config, &cli.model, args),
         Some(Command::Serve(args)) => serve::serve(&config, &cli.model, args),
+        Some(Command::Key(args)) => key::key(&config, args),
         Some(Command::Doctor) => doctor::doctor(&config),
         Some(Command::Completion { shell }) => {
             clap_complete::generate(*shell, &mut Cli::command(), "flint", &mut std::io::stdout());

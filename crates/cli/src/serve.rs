@@ -3,6 +3,7 @@
 use crate::args::{ModelArgs, ServeArgs};
 use crate::config::Config;
 use crate::error::CliError;
+use crate::key;
 use crate::models;
 use crate::progress::Spinner;
 use crate::session::start_worker;
@@ -12,7 +13,8 @@ use flint_engine::supervise::Supervisor;
 use flint_models::catalogue;
 use flint_models::sha256_of_file;
 use flint_open::ModelText;
-use flint_server::{Facts, Model, Server, Truth};
+use flint_server::keys::{self, Local, Ring};
+use flint_server::{Facts, Front, Model, Server, Tls, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,20 +22,50 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 
 pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
+    let front = front(args)?;
+    let keys = keys(config, args.data.as_deref())?;
     let (model, supervisor) = open(config, model)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
-    let served = runtime.block_on(listen(args, Server::new(vec![Arc::new(model)])));
+    let served = runtime.block_on(listen(args, Server::new(vec![Arc::new(model)]), keys, front));
     drop(supervisor);
     served
 }
 
-async fn listen(args: &ServeArgs, server: Server) -> Result<(), CliError> {
+fn front(args: &ServeArgs) -> Result<Front, CliError> {
+    let tls = match (&args.tls_cert, &args.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
+        _ => None,
+    };
+    if !args.host.is_loopback() && tls.is_none() && !args.insecure_listen {
+        return Err(CliError::Usage(format!(
+            "{} can be reached from other machines, and without TLS keys and prompts can be read on the way: \
+             give --tls-cert FILE and --tls-key FILE, or --insecure-listen if the network is trusted",
+            args.host
+        )));
+    }
+    Ok(Front { allow_hosts: args.allow_host.clone(), allow_origins: args.allow_origin.clone(), tls })
+}
+
+/// The keys that open the server; the first start makes one for whoever starts it.
+fn keys(config: &Config, data: Option<&Path>) -> Result<Ring, CliError> {
+    let (table, file) = (key::table(config, data)?, config.home.join("key"));
+    let shown = file.display();
+    match keys::local(&table, &file)? {
+        Local::Made => eprintln!("your key was made, in {shown}: send `Authorization: Bearer KEY`"),
+        Local::Found => eprintln!("your key is in {shown}"),
+        Local::Nothing => eprintln!("there is no key for you here: `flint key add NAME` makes one"),
+    }
+    Ok(Ring::new(table)?)
+}
+
+async fn listen(args: &ServeArgs, server: Server, keys: Ring, front: Front) -> Result<(), CliError> {
     let place = format!("{}:{}", args.host, args.port);
     let listener = TcpListener::bind((args.host, args.port)).await.map_err(CliError::io(place))?;
     let address = listener.local_addr().map_err(CliError::io("the listening socket"))?;
-    println!("listening on http://{address}/v1");
-    flint_server::run(server, listener, stop_signal()).await.map_err(CliError::io("the server"))
+    let scheme = if front.tls.is_some() { "https" } else { "http" };
+    println!("listening on {scheme}://{address}/v1");
+    flint_server::run(server, keys, front, listener, stop_signal()).await.map_err(CliError::io("the server"))
 }
 
 /// Ctrl-C, or what a service manager sends.

@@ -4,14 +4,16 @@ use std::fmt::Write;
 
 /// A prefix and 128 random bits, such as `resp_0f8a..`.
 pub fn new_id(prefix: &str) -> String {
-    let mut id = String::with_capacity(prefix.len() + 33);
-    id.push_str(prefix);
-    id.push('_');
-    for byte in random::<16>() {
+    format!("{prefix}_{}", hex(&random::<16>()))
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
         // Writing to a string cannot fail.
-        let _ = write!(id, "{byte:02x}");
+        let _ = write!(text, "{byte:02x}");
     }
-    id
+    text
 }
 
 /// Random bytes of the operating system.

@@ -25,3 +25,13 @@ pub const CONNECTION_RESPONSES_MAX: usize = 64;
 pub const OUTPUT_TOKENS_DEFAULT: u32 = 16_384;
 /// Constraints whose outcome a model remembers.
 pub const CHECKED_CONSTRAINTS_MAX: usize = 256;
+/// Keys that are valid at the same time, and the length of their names.
+pub const KEYS_MAX: usize = 4096;
+pub const KEY_NAME_BYTES_MAX: usize = 64;
+/// Bytes that are read of the file with the local user's key.
+pub const KEY_FILE_BYTES_MAX: u64 = 1024;
+/// Milliseconds after which a key that was revoked is refused.
+pub const KEYS_FRESH_MS: u64 = 250;
+/// TLS handshakes at the same time, and seconds that one may take.
+pub const HANDSHAKES_MAX: usize = 256;
+pub const HANDSHAKE_SECONDS_MAX: u64 = 10;

@@ -24,4 +24,5 @@ pub use error::TextError;
 pub use segment::{Controls, Segment};
 pub use stop::StopStrings;
 pub use template::Template;
+pub use template::date::day;
 pub use tokenizer::{GgufVocab, TokenKind, Tokenizer};

@@ -3,9 +3,11 @@
 mod chat;
 mod completions;
 mod models;
+mod plain;
 mod responses;
 mod sse;
 
+use crate::guard::{Guard, guard};
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::server::{Memory, Server};
 use crate::ws;
@@ -13,6 +15,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use flint_wire::ApiError;
@@ -26,7 +29,7 @@ pub struct App {
     pub memory: Arc<Memory>, // of responses over plain HTTP
 }
 
-pub fn router(server: Arc<Server>) -> Router {
+pub fn router(server: Arc<Server>, door: Guard) -> Router {
     let app = App { server, memory: Arc::default() };
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
@@ -37,6 +40,8 @@ pub fn router(server: Arc<Server>) -> Router {
         .route("/health", get(health))
         .nest("/v1", v1)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .layer(from_fn_with_state(Arc::new(door), guard))
+        .layer(from_fn(plain::dress))
         .with_state(app)
 }
 

@@ -1,19 +1,24 @@
 //! `/v1/responses`.
 
 use super::{App, Failed, json, parse, sse};
+use crate::keys::Holder;
 use crate::log::{Read, Reader};
+use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use flint_engine::message::Tenant;
 use flint_wire::{ApiError, Request};
 use serde_json::Value;
 
-pub async fn create(State(app): State<App>, body: Bytes) -> Result<Response, Failed> {
+pub async fn create(
+    State(app): State<App>,
+    Extension(holder): Extension<Holder>,
+    body: Bytes,
+) -> Result<Response, Failed> {
     let request = Request::parse(&parse(&body)?)?;
     let (stream, background) = (request.stream, request.background);
-    let running = app.server.turn(request, Tenant::default(), &app.memory).await?;
+    let running = app.server.turn(request, holder.tenant, &app.memory).await?;
     let reader = running.log.read(0);
     match (stream, background) {
         (true, _) => Ok(sse::events(reader)),

@@ -8,8 +8,10 @@ mod lane;
 mod outlet;
 
 use crate::http::App;
+use crate::keys::Holder;
 use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_SECONDS_MAX};
 use crate::server::{Memory, Server};
+use axum::Extension;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::StatusCode;
@@ -33,22 +35,25 @@ pub(super) struct Connection {
 }
 
 /// The upgrade; 426 to who asks for this path without one.
-pub async fn upgrade(State(app): State<App>, request: Request) -> Response {
+pub async fn upgrade(
+    State(app): State<App>,
+    Extension(holder): Extension<Holder>,
+    request: Request,
+) -> Response {
     let (mut parts, _) = request.into_parts();
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade
             .max_message_size(REQUEST_BYTES_MAX)
             .max_frame_size(REQUEST_BYTES_MAX)
-            .on_upgrade(move |socket| serve(app.server, socket)),
+            .on_upgrade(move |socket| serve(app.server, holder.tenant, socket)),
         Err(_) => StatusCode::UPGRADE_REQUIRED.into_response(),
     }
 }
 
-async fn serve(server: Arc<Server>, socket: WebSocket) {
+async fn serve(server: Arc<Server>, tenant: Tenant, socket: WebSocket) {
     let (sink, stream) = socket.split();
     let (outlet, writing) = outlet::open(sink);
-    let connection =
-        Arc::new(Connection { server, memory: Arc::default(), tenant: Tenant::default(), outlet });
+    let connection = Arc::new(Connection { server, memory: Arc::default(), tenant, outlet });
     let writer = tokio::spawn(writing);
     let life = tokio::time::timeout(Duration::from_secs(SOCKET_SECONDS_MAX), read(&connection, stream));
     if life.await.is_err() {

@@ -52,7 +52,7 @@ pub(super) fn format(now_unix_s: i64, format: &str) -> Result<String, Error> {
 }
 
 /// The day as `2026-11-15`.
-pub(crate) fn day(now_unix_s: i64) -> String {
+pub fn day(now_unix_s: i64) -> String {
     let Moment { year, month, day, .. } = Moment::new(now_unix_s);
     format!("{year}-{month:02}-{day:02}")
 }
