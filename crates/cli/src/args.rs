@@ -56,6 +56,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Make, list and revoke the keys that clients of `flint serve` send
     Key(KeyArgs),
+    /// Show what each key has used of each model, by day, and what it costs
+    Usage(UsageArgs),
     /// Say what hardware and libraries were found, what is missing and how to get it
     Doctor,
     /// Print a completion script for a shell
@@ -161,6 +163,22 @@ pub struct ServeArgs {
     /// Listen beyond this machine without TLS: keys and prompts can be read on the way
     #[arg(long)]
     pub insecure_listen: bool,
+    /// Seconds that running responses are given to end when the server is told to
+    #[arg(long, default_value_t = 30, value_name = "N")]
+    pub drain_seconds: u64,
+    /// Write a line of JSON for each request instead of one for people
+    #[arg(long)]
+    pub log_json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct UsageArgs {
+    /// Where the server's data is [default: $FLINT_HOME, or flint in the user's data directory]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<std::path::PathBuf>,
+    /// One JSON document on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -25,6 +25,8 @@ pub enum CliError {
     #[error(transparent)]
     Key(#[from] flint_server::keys::KeyError),
     #[error(transparent)]
+    Database(#[from] flint_server::database::DatabaseError),
+    #[error(transparent)]
     Tls(#[from] flint_server::TlsError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
@@ -61,6 +63,7 @@ impl CliError {
             | CliError::Engine(_)
             | CliError::Failed(_)
             | CliError::Key(_)
+            | CliError::Database(_)
             | CliError::Tls(_)
             | CliError::Io { .. }
             | CliError::Peer(_) => 1,

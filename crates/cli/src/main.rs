@@ -15,6 +15,8 @@ mod progress;
 mod run;
 mod serve;
 mod session;
+mod settings;
+mod usage;
 mod worker;
 
 use args::{Cli, Command};
@@ -46,6 +48,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
         Some(Command::Bench(args)) => bench::bench(&config, &cli.model, args),
         Some(Command::Serve(args)) => serve::serve(&config, &cli.model, args),
         Some(Command::Key(args)) => key::key(&config, args),
+        Some(Command::Usage(args)) => usage::usage(&config, args),
         Some(Command::Doctor) => doctor::doctor(&config),
         Some(Command::Completion { shell }) => {
             clap_complete::generate(*shell, &mut Cli::command(), "flint", &mut std::io::stdout());

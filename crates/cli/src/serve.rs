@@ -7,6 +7,7 @@ use crate::key;
 use crate::models;
 use crate::progress::Spinner;
 use crate::session::start_worker;
+use crate::settings::Settings;
 use flint_engine::device::cpu::{self, Isa};
 use flint_engine::load::ModelFile;
 use flint_engine::supervise::Supervisor;
@@ -14,20 +15,26 @@ use flint_models::catalogue;
 use flint_models::sha256_of_file;
 use flint_open::ModelText;
 use flint_server::keys::{self, Local, Ring};
-use flint_server::{Facts, Front, Model, Server, Tls, Truth};
+use flint_server::usage::Books;
+use flint_server::{Facts, Front, Gate, Model, Rules, Server, Style, Tls, Truth, database};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 
 pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
     let front = front(args)?;
+    let settings = Settings::read(config)?;
     let keys = keys(config, args.data.as_deref())?;
+    let books = Books::open(&data_file(config, args))?;
     let (model, supervisor) = open(config, model)?;
+    let style = if args.log_json { Style::Json } else { Style::Plain };
+    let rules = Rules { limits: settings.limits, prices: settings.prices, style };
+    let gate = Gate::new(keys, books, rules, [model.name.as_str()]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
-    let served = runtime.block_on(listen(args, Server::new(vec![Arc::new(model)]), keys, front));
+    let served = runtime.block_on(listen(args, Server::new(vec![Arc::new(model)], gate), front));
     drop(supervisor);
     served
 }
@@ -44,7 +51,16 @@ fn front(args: &ServeArgs) -> Result<Front, CliError> {
             args.host
         )));
     }
-    Ok(Front { allow_hosts: args.allow_host.clone(), allow_origins: args.allow_origin.clone(), tls })
+    Ok(Front {
+        allow_hosts: args.allow_host.clone(),
+        allow_origins: args.allow_origin.clone(),
+        tls,
+        drain: Duration::from_secs(args.drain_seconds),
+    })
+}
+
+fn data_file(config: &Config, args: &ServeArgs) -> PathBuf {
+    args.data.as_ref().unwrap_or(&config.data).join(database::FILE)
 }
 
 /// The keys that open the server; the first start makes one for whoever starts it.
@@ -59,17 +75,26 @@ fn keys(config: &Config, data: Option<&Path>) -> Result<Ring, CliError> {
     Ok(Ring::new(table)?)
 }
 
-async fn listen(args: &ServeArgs, server: Server, keys: Ring, front: Front) -> Result<(), CliError> {
+async fn listen(args: &ServeArgs, server: Server, front: Front) -> Result<(), CliError> {
     let place = format!("{}:{}", args.host, args.port);
     let listener = TcpListener::bind((args.host, args.port)).await.map_err(CliError::io(place))?;
     let address = listener.local_addr().map_err(CliError::io("the listening socket"))?;
     let scheme = if front.tls.is_some() { "https" } else { "http" };
     println!("listening on {scheme}://{address}/v1");
-    flint_server::run(server, keys, front, listener, stop_signal()).await.map_err(CliError::io("the server"))
+    flint_server::run(server, front, listener, stop_signal()).await.map_err(CliError::io("the server"))
 }
 
-/// Ctrl-C, or what a service manager sends.
+/// Ctrl-C, or what a service manager sends. The second one ends the program without waiting for anybody.
 async fn stop_signal() {
+    stop_once().await;
+    eprintln!("ending: running responses are finished first; once more to end at once");
+    tokio::spawn(async {
+        stop_once().await;
+        std::process::exit(130);
+    });
+}
+
+async fn stop_once() {
     let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
     let Ok(mut terminate) = terminate else { return };
     tokio::select! {

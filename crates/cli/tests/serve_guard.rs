@@ -2,10 +2,13 @@
 
 #[path = "support/server.rs"]
 mod server;
+#[path = "support/socket.rs"]
+mod socket;
 mod support;
 
 use serde_json::{Value, json};
 use server::Served;
+use socket::Socket;
 use std::os::unix::fs::PermissionsExt;
 use support::{run, stderr, stdout};
 
@@ -96,7 +99,7 @@ fn errors_have_one_form(server: &Served) {
     let bearer = format!("Bearer {}", server.key());
     let large = format!("{}", (64 << 20) + 1);
     let json_type = ("Content-Type", "application/json");
-    let cases: [(&str, Vec<(&str, &str)>, u16, &str); 5] = [
+    let cases = [
         ("GET /nothing", vec![], 404, "not_found"),
         ("DELETE /v1/models", vec![], 405, "method_not_allowed"),
         ("GET /v1/responses", vec![], 426, "upgrade_required"),
@@ -155,4 +158,239 @@ fn listening_beyond_this_machine_needs_tls_or_a_word() {
     let output = run(server::flint_at(home.path()).args(["serve", "--host", "0.0.0.0", "--port", "0"]), "");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("--tls-cert FILE and --tls-key FILE, or --insecure-listen"));
+}
+
+/// Goes on until it has all its tokens: the tokens that would end it are made impossible.
+fn long(tokens: u32) -> Value {
+    let bias = json!({"0": -100, "2": -100});
+    json!({"input": "Count.", "max_output_tokens": tokens, "stream": true, "logit_bias": bias})
+}
+
+const LIMITS: &str = r#"
+[limits]
+turns_running = 1
+turns_waiting = 1
+
+[[limits.rule]]
+key = "few"
+requests_a_minute = 2
+
+[[limits.rule]]
+key = "little"
+tokens_a_minute = 200
+
+[prices.smollm2-135m]
+input = 1.0
+cached = 0.5
+output = 2.0
+"#;
+
+#[test]
+fn limits_queue_usage_and_metrics() {
+    let server = Served::start(LIMITS, &["--log-json"]);
+    a_key_has_its_limits(&server);
+    the_queue_can_be_seen(&server);
+    usage_adds_up(&server);
+    metrics_can_be_read(&server);
+    requests_are_traced_and_logged(&server);
+}
+
+fn refused(answer: &server::Answer, code: &str) {
+    assert_eq!(answer.status, 429, "{}", answer.body);
+    let error = &answer.json()["error"];
+    assert_eq!((&error["type"], &error["code"]), (&json!("rate_limit_error"), &json!(code)));
+    let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=120).contains(&wait), "{wait}");
+}
+
+fn a_key_has_its_limits(server: &Served) {
+    let few = server.add_key("few");
+    for _ in 0..2 {
+        assert_eq!(server.post(&few, "/v1/responses", &short("Hi")).status, 200);
+    }
+    refused(&server.post(&few, "/v1/responses", &short("Hi")), "rate_limit_exceeded");
+    refused(
+        &server.post(&few, "/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "Hi"}]})),
+        "rate_limit_exceeded",
+    );
+    let mut socket = Socket::open(server, &few);
+    socket.send(&json!({"type": "response.create", "input": "Hi", "max_output_tokens": 2}));
+    assert_eq!(socket.event("error")["status"], 429);
+    // Others are not concerned.
+    assert_eq!(server.post(&server.key(), "/v1/responses", &short("Hi")).status, 200);
+    let little = server.add_key("little");
+    let most = json!({"input": "word ".repeat(160), "max_output_tokens": 2});
+    assert_eq!(server.post(&little, "/v1/responses", &most).status, 200);
+    refused(&server.post(&little, "/v1/responses", &most), "rate_limit_exceeded");
+    // A key that is revoked ends on connections that are open, too.
+    server.flint(&["key", "revoke", "few"]);
+    server::until("the socket's turns are refused", || {
+        socket.send(&json!({"type": "response.create", "input": "Hi"}));
+        socket.event("error")["status"] == 401
+    });
+}
+
+fn the_queue_can_be_seen(server: &Served) {
+    let key = server.key();
+    let mut running = server.begin(&key, "/v1/responses", &long(6000));
+    server::event(&mut running, "response.output_text.delta");
+    let mut waiting = server.begin(&key, "/v1/responses", &long(8));
+    let created = server::event(&mut waiting, "response.created");
+    assert_eq!(created["response"]["status"], "queued");
+    assert_eq!(created["response"]["metadata"]["flint.queue_position"], "1");
+    let queued = server::event(&mut waiting, "response.queued");
+    assert_eq!(queued["response"]["metadata"]["flint.queue_position"], "1");
+    refused(&server.post(&key, "/v1/responses", &short("Hi")), "queue_full");
+    let depth = || value_of(server, "flint_queue_depth", "class=\"interactive\"");
+    assert_eq!((depth(), value_of(server, "flint_turns_running", "")), (1.0, 1.0));
+    // Who goes away does not wait any longer.
+    drop(waiting);
+    server::until("the queue is empty", || depth() == 0.0);
+    let mut next = server.begin(&key, "/v1/responses", &long(8));
+    server::event(&mut next, "response.queued");
+    drop(running);
+    let progress = server::event(&mut next, "response.in_progress");
+    assert_eq!(progress["response"]["metadata"].get("flint.queue_position"), None);
+    let end = server::event(&mut next, "response.incomplete");
+    let queue_ms: f64 = end["response"]["metadata"]["flint.queue_ms"].as_str().unwrap().parse().unwrap();
+    assert!(queue_ms > 0.0);
+}
+
+fn usage_adds_up(server: &Served) {
+    let key = server.add_key("spender");
+    let mut sums = [0; 3];
+    let mut price = 0.0;
+    for (text, tier) in [("One.", "default"), ("Two.", "default"), ("Two.", "priority")] {
+        let mut body = short(text);
+        body["service_tier"] = tier.into();
+        let usage = server.post(&key, "/v1/responses", &body).json()["usage"].clone();
+        let number = |value: &Value| value.as_u64().unwrap();
+        let input = number(&usage["input_tokens"]);
+        let cached = number(&usage["input_tokens_details"]["cached_tokens"]);
+        let output = number(&usage["output_tokens"]);
+        sums = [sums[0] + input, sums[1] + cached, sums[2] + output];
+        let cost = (input - cached) as f64 * 1.0 + cached as f64 * 0.5 + output as f64 * 2.0;
+        price += if tier == "priority" { 2.0 } else { 1.0 } * cost / 1e6;
+    }
+    let check = |row: &Value| {
+        assert_eq!(row["requests"], 3);
+        assert_eq!(
+            [&row["input_tokens"], &row["cached_tokens"], &row["output_tokens"]],
+            sums.each_ref().map(|sum| sum)
+        );
+        assert!((row["price"].as_f64().unwrap() - price).abs() < 1e-12, "{row} {price}");
+    };
+    let own = server.get(&key, "/v1/usage").json();
+    check(&own["total"]);
+    assert_eq!(own["data"].as_array().unwrap().len(), 1, "only its own: {own}");
+    check(&own["data"][0]);
+    let all: Value = serde_json::from_str(&stdout(&server.flint(&["usage", "--json"]))).unwrap();
+    check(all.as_array().unwrap().iter().find(|row| row["key"] == "spender").unwrap());
+    assert!(stdout(&server.flint(&["usage"])).contains("spender"));
+}
+
+/// A sample of the metrics, by its name and part of its labels.
+fn value_of(server: &Served, name: &str, label: &str) -> f64 {
+    let page = server.get(&server.key(), "/metrics").body;
+    let wanted = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(label);
+    let line = page.lines().find(wanted).unwrap_or_else(|| panic!("no {name} in {page}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn metrics_can_be_read(server: &Served) {
+    let answer = server.get(&server.key(), "/metrics");
+    assert!(answer.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
+    let mut families = Vec::new();
+    for line in answer.body.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            families.push(rest.split(' ').next().unwrap());
+        }
+        if line.starts_with('#') {
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let name = series.split('{').next().unwrap();
+        assert!(value.parse::<f64>().is_ok() && series.ends_with('}'), "{line}");
+        assert!(name.starts_with(families.last().unwrap()), "{line} is not in {:?}", families.last());
+    }
+    for name in [
+        "gen_ai_server_time_to_first_token_seconds",
+        "gen_ai_server_time_per_output_token_seconds",
+        "gen_ai_server_request_duration_seconds",
+        "gen_ai_client_token_usage",
+        "flint_queue_depth",
+        "flint_turns_running",
+        "flint_tokens_cached_total",
+        "flint_kv_blocks",
+        "flint_worker_deaths_total",
+    ] {
+        assert!(families.contains(&name), "{name}");
+    }
+    assert!(value_of(server, "gen_ai_server_time_to_first_token_seconds_count", "") >= 7.0);
+    assert_eq!(value_of(server, "flint_worker_deaths_total", ""), 0.0);
+    assert!(value_of(server, "flint_kv_blocks", "state=\"free\"") > 0.0);
+    let version = server.get(&server.key(), "/version").json();
+    assert_eq!((&version["name"], &version["models"]), (&json!("flint"), &json!([support::MODEL])));
+}
+
+fn requests_are_traced_and_logged(server: &Served) {
+    let (key, trace) = (server.key(), "4bf92f3577b34da6a3ce929d0e0e4736");
+    let bearer = format!("Bearer {key}");
+    let parent = format!("00-{trace}-00f067aa0ba902b7-01");
+    let headers = [("Authorization", bearer.as_str()), ("traceparent", parent.as_str())];
+    let body = short("Nobody may read this in a log.").to_string();
+    let answer = server.ask("POST /v1/responses", &headers, &body);
+    assert_eq!(answer.status, 200);
+    assert!(answer.header("traceparent").unwrap().starts_with(&format!("00-{trace}-")));
+    let mut lines = Vec::new();
+    while !lines.iter().any(|line: &String| line.contains(trace)) {
+        lines.push(server.errors.recv_timeout(support::PATIENCE).unwrap());
+    }
+    let line: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+    assert_eq!(
+        (&line["method"], &line["path"], &line["status"]),
+        (&json!("POST"), &json!("/v1/responses"), &json!(200))
+    );
+    assert_eq!((&line["key"], &line["model"]), (&json!("local"), &json!(support::MODEL)));
+    assert_eq!(line["output_tokens"], answer.json()["usage"]["output_tokens"]);
+    let all = lines.join("\n");
+    assert!(!all.contains(&key) && !all.contains("Nobody"), "{all}");
+}
+
+#[test]
+fn sigterm_lets_running_responses_finish() {
+    let mut server = Served::start("", &[]);
+    let key = server.key();
+    let mut socket = Socket::open(&server, &key);
+    socket.send(&with_type(long(400)));
+    socket.event("response.output_text.delta");
+    let mut idle = Socket::open(&server, &key);
+    let mut stream = server.begin(&key, "/v1/responses", &long(400));
+    server::event(&mut stream, "response.output_text.delta");
+    server.terminate();
+    // It says so once it has been told.
+    while !server.errors.recv_timeout(support::PATIENCE).unwrap().starts_with("ending") {}
+    server::until("nobody new is let in", || std::net::TcpStream::connect(&server.address).is_err());
+    assert_eq!(idle.next(), None, "a connection without work is closed");
+    socket.send(&json!({"type": "response.create", "input": "Hi", "stream_id": "other"}));
+    let refused = socket.event("error");
+    assert_eq!((&refused["status"], &refused["stream_id"]), (&json!(503), &json!("other")));
+    for end in [server::event(&mut stream, "response.incomplete"), socket.event("response.incomplete")] {
+        assert_eq!(end["response"]["usage"]["output_tokens"], 400);
+    }
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+fn with_type(mut body: Value) -> Value {
+    body["type"] = "response.create".into();
+    body
+}
+
+#[test]
+fn the_wait_for_running_responses_is_bounded() {
+    let mut server = Served::start("", &["--drain-seconds", "0"]);
+    let mut stream = server.begin(&server.key(), "/v1/responses", &long(6000));
+    server::event(&mut stream, "response.output_text.delta");
+    server.terminate();
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
 }

@@ -21,8 +21,38 @@ pub struct Entry {
     pub fill_in_the_middle: bool,
     pub default: bool,
     pub note: String,
+    #[serde(default)]
+    pub price: Price,
     #[serde(rename = "source")]
     pub sources: Vec<Source>,
+}
+
+/// What a million tokens cost. Whoever serves a model sets it; on hardware that is one's own it is nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Price {
+    pub input: f64,
+    pub cached: f64,
+    pub output: f64,
+}
+
+impl Price {
+    pub fn input_nanos(&self) -> u64 {
+        nanos_a_token(self.input)
+    }
+
+    pub fn cached_nanos(&self) -> u64 {
+        nanos_a_token(self.cached)
+    }
+
+    pub fn output_nanos(&self) -> u64 {
+        nanos_a_token(self.output)
+    }
+}
+
+/// Whole numbers add up exactly.
+fn nanos_a_token(a_million: f64) -> u64 {
+    (a_million * 1e3).round() as u64
 }
 
 /// Where a model's bytes can be had.

@@ -17,6 +17,7 @@ mod split;
 mod store;
 mod wheels;
 
+pub use catalogue::Price;
 pub use digest::sha256_of_file;
 pub use error::PullError;
 pub use name::ModelName;

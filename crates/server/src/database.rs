@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// What brings a file from each version to the next. Entries are never changed once released, only added.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/2_keys.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("migrations/2_keys.sql"), include_str!("migrations/3_usage.sql")];
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,8 @@ pub enum DatabaseError {
     Io { path: String, source: std::io::Error },
     #[error("{path}: {source}")]
     Sqlite { path: String, source: rusqlite::Error },
+    #[error("the database cannot be read or written: {0}")]
+    Query(#[from] rusqlite::Error),
     #[error("{path} was written by a newer Flint (version {found}, this one knows {known}): update Flint")]
     Newer { path: String, found: i64, known: i64 },
 }

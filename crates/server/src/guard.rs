@@ -7,6 +7,7 @@
 use crate::http::Failed;
 use crate::keys::{Holder, Ring};
 use crate::limits::REQUEST_BYTES_MAX;
+use crate::note::Note;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -161,6 +162,9 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
     }
     match guard.check(&request) {
         Ok(holder) => {
+            if let Some(note) = Note::current() {
+                note.key(&holder.name);
+            }
             request.extensions_mut().insert(holder);
             next.run(request).await
         }

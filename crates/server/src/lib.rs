@@ -4,9 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod admit;
 mod checked;
 pub mod database;
 mod decode;
+mod drain;
+mod gate;
 mod grammar;
 mod guard;
 mod http;
@@ -14,21 +17,29 @@ mod ids;
 pub mod keys;
 pub mod limits;
 mod log;
+mod metrics;
 mod model;
+mod note;
 mod prepare;
 mod prompt;
 mod sampling;
 mod server;
 mod sessions;
+mod ticket;
 mod tls;
 mod toolbook;
+mod trace;
 mod truth;
 mod turn;
+pub mod usage;
 mod writer;
 mod ws;
 
+pub use admit::{Limits, Rule};
 pub use checked::Checked;
+pub use gate::{Gate, Rules};
 pub use model::{Facts, Model, Truth};
+pub use note::Style;
 pub use server::Server;
 pub use sessions::Sessions;
 pub use tls::{Tls, TlsError};
@@ -36,40 +47,61 @@ pub use tls::{Tls, TlsError};
 use axum::Router;
 use axum::serve::{Listener, ListenerExt};
 use guard::{Guard, Names};
-use keys::Ring;
 use std::fmt::Debug;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 /// How the server is to be reached.
-#[derive(Default)]
 pub struct Front {
     pub allow_hosts: Vec<String>,   // besides its own address and loopback
     pub allow_origins: Vec<String>, // of pages in browsers
     pub tls: Option<Tls>,
+    pub drain: Duration, // what runs is given to end, once the server is to
 }
 
-/// Serves until `shutdown` resolves.
+/// Serves until `shutdown` resolves. Then nothing new begins, and what runs is given time to end.
 pub async fn run(
     server: Server,
-    keys: Ring,
     front: Front,
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let secure = front.tls.is_some();
-    let names = Names::new(listener.local_addr()?, secure, &front.allow_hosts, &front.allow_origins);
-    let router = http::router(Arc::new(server), Guard { keys: Arc::new(keys), names });
-    match front.tls {
-        Some(tls) => serve(tls.listen(listener)?, router, shutdown).await,
-        None => {
-            // Without it the kernel holds small frames back; a socket that refuses is only slower.
-            let quick = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            serve(quick, router, shutdown).await
+    let gate = server.gate.clone();
+    let names =
+        Names::new(listener.local_addr()?, front.tls.is_some(), &front.allow_hosts, &front.allow_origins);
+    let router = http::router(Arc::new(server), Guard { keys: gate.keys.clone(), names });
+    let books = tokio::spawn(gate::keep_books(gate.books.clone()));
+    let ending = gate.clone();
+    let stop = async move {
+        shutdown.await;
+        ending.drain.begin();
+    };
+    let served = async {
+        match front.tls {
+            Some(tls) => serve(tls.listen(listener)?, router, stop).await?,
+            None => {
+                // Without it the kernel holds small frames back; a socket that refuses is only slower.
+                let quick = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+                serve(quick, router, stop).await?;
+            }
         }
-    }
+        gate.drain.empty().await;
+        Ok(())
+    };
+    let too_long = async {
+        gate.drain.begun().await;
+        tokio::time::sleep(front.drain).await;
+    };
+    let served = tokio::select! {
+        served = served => served,
+        () = too_long => Ok(()),
+    };
+    books.abort();
+    gate.books.write().map_err(io::Error::other)?;
+    served
 }
 
 async fn serve<L: Listener<Addr: Debug>>(

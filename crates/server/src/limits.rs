@@ -32,6 +32,23 @@ pub const KEY_NAME_BYTES_MAX: usize = 64;
 pub const KEY_FILE_BYTES_MAX: u64 = 1024;
 /// Milliseconds after which a key that was revoked is refused.
 pub const KEYS_FRESH_MS: u64 = 250;
+/// Turns that one model runs at the same time, and that wait for it in each class, where nothing else is set.
+pub const TURNS_RUNNING_DEFAULT: usize = 64;
+pub const TURNS_WAITING_DEFAULT: usize = 256;
+/// What one key may do with one model in one class, where nothing else is set.
+pub const TURNS_A_KEY_DEFAULT: u32 = 256;
+pub const REQUESTS_A_MINUTE_DEFAULT: u64 = 6_000;
+pub const TOKENS_A_MINUTE_DEFAULT: u64 = 20_000_000;
+/// Bytes of input that are taken for a token before they are tokenized, and tokens that an answer is expected
+/// to have at most.
+pub const BYTES_A_TOKEN_ESTIMATE: usize = 4;
+pub const OUTPUT_TOKENS_ESTIMATE: u64 = 1024;
+/// Seconds after which one that waits is told that its place has changed.
+pub const QUEUE_TOLD_SECONDS: u64 = 1;
+/// Seconds between two times that usage is written.
+pub const BOOKS_WRITTEN_SECONDS: u64 = 1;
+/// Milliseconds that an engine is given to tell its counters.
+pub const STATS_WAIT_MS_MAX: u64 = 500;
 /// TLS handshakes at the same time, and seconds that one may take.
 pub const HANDSHAKES_MAX: usize = 256;
 pub const HANDSHAKE_SECONDS_MAX: u64 = 10;

@@ -1,5 +1,6 @@
 //! What all connections share: the models, the responses that run, and those that can be gone on from.
 
+use crate::gate::Gate;
 use crate::limits::CONNECTION_RESPONSES_MAX;
 use crate::model::Model;
 use crate::prompt::Conversation;
@@ -12,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub struct Server {
     pub models: Vec<Arc<Model>>,
+    pub gate: Arc<Gate>,
     running: Mutex<HashMap<String, Arc<Running>>>,
 }
 
@@ -47,8 +49,8 @@ impl Memory {
 }
 
 impl Server {
-    pub fn new(models: Vec<Arc<Model>>) -> Server {
-        Server { models, running: Mutex::default() }
+    pub fn new(models: Vec<Arc<Model>>, gate: Gate) -> Server {
+        Server { models, gate: Arc::new(gate), running: Mutex::default() }
     }
 
     /// The model that a request means.
@@ -73,10 +75,12 @@ impl Server {
         memory: &Arc<Memory>,
     ) -> Result<Arc<Running>, ApiError> {
         let model = self.model(request.model.as_deref())?;
+        let ticket = self.gate.admit(tenant, &model.name, &request)?;
         let conversation = self.conversation(&request, tenant, memory)?;
         let (server, keeper) = (self.clone(), memory.keeper());
         let begin = move || Turn::begin(server, model, request, conversation, tenant, Some(keeper));
-        let (turn, prepared, controls) = blocking(begin).await??;
+        let (mut turn, prepared, controls) = blocking(begin).await??;
+        turn.ticket = Some(ticket);
         let running = turn.running();
         // The caller reads from the first event on, so it has to know the response before it runs.
         self.started(&running);

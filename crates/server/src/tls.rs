@@ -105,3 +105,51 @@ async fn accept(acceptor: TlsAcceptor, mut listener: TcpListener, sender: mpsc::
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+    fn file(name: &str) -> PathBuf {
+        // Made for this test alone, for `localhost`.
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tls").join(name)
+    }
+
+    fn client() -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(file("cert.pem")).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    }
+
+    #[tokio::test]
+    async fn a_client_that_says_nothing_holds_up_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let tls = Tls::open(&file("cert.pem"), &file("key.pem")).unwrap();
+        let mut listening = tls.listen(listener).unwrap();
+        let _silent = TcpStream::connect(address).await.unwrap();
+        let asks = async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let mut stream = client().connect("localhost".try_into().unwrap(), stream).await.unwrap();
+            stream.write_all(b"hello").await.unwrap();
+            stream.flush().await.unwrap();
+            stream
+        };
+        let (_client, (mut served, _)) = tokio::join!(asks, listening.accept());
+        let mut heard = [0; 5];
+        served.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"hello");
+    }
+
+    #[test]
+    fn files_that_are_not_pem_are_named() {
+        let error = Tls::open(&file("key.pem"), &file("nothing.pem")).err().unwrap().to_string();
+        assert!(error.contains(".pem: "), "{error}");
+    }
+}

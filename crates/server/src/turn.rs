@@ -5,6 +5,7 @@
 //! cancel, to interrupt, or to steer. A steer ends the response at the next token and goes on, on the same
 //! sequence, as its successor.
 
+use crate::admit::Class;
 use crate::decode::{Decoder, Delta, Sampled};
 use crate::grammar::{Held, held};
 use crate::ids::new_id;
@@ -16,6 +17,7 @@ use crate::prompt::Conversation;
 use crate::sampling::sampling;
 use crate::server::{Remembered, Server};
 use crate::sessions::{Fingerprints, Session};
+use crate::ticket::Ticket;
 use crate::truth::{self, Timing};
 use crate::writer::Writer;
 use flint_engine::constrain::Constraint;
@@ -25,6 +27,8 @@ use flint_wire::{ApiError, Incomplete, Item, Request, Response, Status, Tier, Us
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
+
+mod wait;
 
 /// A response that is being made, as others see it.
 #[derive(Debug)]
@@ -87,6 +91,7 @@ pub struct Turn {
     timing: Timing,
     constraint: Option<Constraint>,
     on_end: Option<Remember>,
+    pub ticket: Option<Ticket>, // none: nobody asked for it, it goes on by itself
 }
 
 /// Who keeps the conversation for a turn that may follow.
@@ -144,6 +149,7 @@ impl Turn {
             timing,
             constraint,
             on_end,
+            ticket: None,
         };
         Ok((turn, prepared, receiver))
     }
@@ -156,7 +162,12 @@ impl Turn {
     pub async fn run(mut self, mut prepared: Prepared, mut controls: mpsc::Receiver<Control>) {
         loop {
             self.server.started(&self.running);
-            self.writer.created();
+            if !self.admitted(&mut controls).await {
+                // A sequence that was never begun has nothing to keep.
+                let begun = Some(prepared.session).filter(|session| !session.tokens.is_empty());
+                begun.into_iter().for_each(|session| self.model.rest(session));
+                return;
+            }
             self.writer.in_progress();
             self.flush();
             let session = match self.request.generate {
@@ -427,12 +438,16 @@ impl Turn {
 
     fn account(&mut self, counts: Counts, broke: Option<Break>, reasoning: u32) {
         let response = &mut self.writer.response;
-        response.usage = Some(Usage {
+        let usage = Usage {
             input: counts.cached + counts.new,
             cached: counts.cached,
             output: counts.generated,
             reasoning,
-        });
+        };
+        response.usage = Some(usage);
+        if let Some(ticket) = &mut self.ticket {
+            ticket.spent(usage, &self.timing);
+        }
         response.metadata.extend(truth::measured(&self.timing, counts, broke));
     }
 
@@ -502,10 +517,10 @@ pub fn now() -> u64 {
 }
 
 fn priority(request: &Request) -> Priority {
-    match (request.background, request.tier) {
-        (_, Tier::Priority) => Priority::Keystroke,
-        (true, _) | (_, Tier::Flex) => Priority::Background,
-        (false, Tier::Default) => Priority::Interactive,
+    match (Class::of(request), request.tier) {
+        (_, Tier::Priority) | (Class::Keystroke, _) => Priority::Keystroke,
+        (Class::Interactive, Tier::Default | Tier::Flex) => Priority::Interactive,
+        (Class::Background, Tier::Default | Tier::Flex) => Priority::Background,
     }
 }
 

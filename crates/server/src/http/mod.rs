@@ -6,9 +6,11 @@ mod models;
 mod plain;
 mod responses;
 mod sse;
+mod watch;
 
 use crate::guard::{Guard, guard};
 use crate::limits::REQUEST_BYTES_MAX;
+use crate::note::noted;
 use crate::server::{Memory, Server};
 use crate::ws;
 use axum::Router;
@@ -30,18 +32,23 @@ pub struct App {
 }
 
 pub fn router(server: Arc<Server>, door: Guard) -> Router {
+    let style = server.gate.style;
     let app = App { server, memory: Arc::default() };
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
         .route("/chat/completions", post(chat::create))
         .route("/completions", post(completions::create))
-        .route("/models", get(models::list));
+        .route("/models", get(models::list))
+        .route("/usage", get(watch::usage));
     Router::new()
         .route("/health", get(health))
+        .route("/version", get(watch::version))
+        .route("/metrics", get(watch::metrics))
         .nest("/v1", v1)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .layer(from_fn_with_state(Arc::new(door), guard))
         .layer(from_fn(plain::dress))
+        .layer(from_fn_with_state(style, noted))
         .with_state(app)
 }
 

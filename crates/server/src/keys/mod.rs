@@ -31,8 +31,6 @@ pub type Digest = [u8; 32];
 pub enum KeyError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    #[error("the keys cannot be read or written: {0}")]
-    Sqlite(#[from] rusqlite::Error),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error("{path} does not hold a key: delete it, and the next `flint serve` makes another")]
@@ -57,6 +55,12 @@ fn new_key() -> String {
 fn is_a_key(text: &str) -> bool {
     let bits = text.strip_prefix(PREFIX).unwrap_or_default();
     bits.len() == 64 && bits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+impl From<rusqlite::Error> for KeyError {
+    fn from(error: rusqlite::Error) -> KeyError {
+        KeyError::Database(error.into())
+    }
 }
 
 fn digest(key: &str) -> Digest {

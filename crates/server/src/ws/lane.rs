@@ -2,6 +2,8 @@
 
 use super::Connection;
 use crate::limits::LANE_TURNS_WAITING_MAX;
+use crate::note::Note;
+use crate::trace::Trace;
 use crate::turn::{Control, Running, Steered};
 use flint_wire::{ApiError, Create, Frame, Item, Request};
 use serde_json::{Value, json};
@@ -59,8 +61,10 @@ impl Lane {
 
     async fn create(&self, create: Create) {
         lock(&self.state).queued += 1;
+        self.connection.turns.send_modify(|turns| *turns += 1);
         if self.turns.try_send(create).is_err() {
             lock(&self.state).queued -= 1;
+            self.connection.turns.send_modify(|turns| *turns -= 1);
             let message = format!("{LANE_TURNS_WAITING_MAX} turns wait in this lane already");
             self.error(&ApiError::limited(message, 1)).await;
         }
@@ -134,17 +138,14 @@ async fn run(
     while let Some(create) = turns.recv().await {
         turn(&connection, &name, &state, create.body).await;
         lock(&state).queued -= 1;
+        connection.turns.send_modify(|turns| *turns -= 1);
     }
 }
 
 async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<State>, mut body: Value) {
     append_waiting(state, &mut body);
-    let Connection { server, memory, tenant, outlet } = connection;
-    let begun = match Request::parse(&body) {
-        Ok(request) => server.turn(request, *tenant, memory).await,
-        Err(error) => Err(error),
-    };
-    let mut running = match begun {
+    let outlet = &connection.outlet;
+    let mut running = match begin(connection, &body).await {
         Ok(running) => running,
         Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
     };
@@ -165,6 +166,20 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
         }
     }
     lock(state).current = None;
+}
+
+/// Begins the turn, with a note of its own: a connection has many.
+async fn begin(connection: &Connection, body: &Value) -> Result<Arc<Running>, ApiError> {
+    let Connection { server, memory, tenant, traceparent, .. } = connection;
+    let trace = Trace::continued(traceparent.as_deref());
+    let note = Note::new(server.gate.style, "WS", "/v1/responses", trace);
+    let turn = async {
+        let request = Request::parse(body)?;
+        server.turn(request, *tenant, memory).await
+    };
+    let begun = note.clone().during(turn).await;
+    note.status(begun.as_ref().map_or_else(|error| error.status, |_| 200));
+    begun
 }
 
 /// Steers that had to wait for the outputs of calls come after them.

@@ -10,6 +10,7 @@ mod outlet;
 use crate::http::App;
 use crate::keys::Holder;
 use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_SECONDS_MAX};
+use crate::note::Note;
 use crate::server::{Memory, Server};
 use axum::Extension;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -25,6 +26,7 @@ use outlet::Outlet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// What the lanes of a connection share.
 pub(super) struct Connection {
@@ -32,6 +34,17 @@ pub(super) struct Connection {
     pub memory: Arc<Memory>,
     pub tenant: Tenant,
     pub outlet: Outlet,
+    pub traceparent: Option<String>, // of the upgrade
+    pub turns: watch::Sender<usize>, // that wait or run
+}
+
+impl Connection {
+    /// Resolves when the server is to end and nothing is left to be done here.
+    async fn drained(&self) {
+        self.server.gate.drain.begun().await;
+        // The sender lives as long as this.
+        let _ = self.turns.subscribe().wait_for(|turns| *turns == 0).await;
+    }
 }
 
 /// The upgrade; 426 to who asks for this path without one.
@@ -41,22 +54,29 @@ pub async fn upgrade(
     request: Request,
 ) -> Response {
     let (mut parts, _) = request.into_parts();
+    let traceparent = Note::current().map(|note| note.trace.header());
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade
             .max_message_size(REQUEST_BYTES_MAX)
             .max_frame_size(REQUEST_BYTES_MAX)
-            .on_upgrade(move |socket| serve(app.server, holder.tenant, socket)),
+            .on_upgrade(move |socket| serve(app.server, holder.tenant, traceparent, socket)),
         Err(_) => StatusCode::UPGRADE_REQUIRED.into_response(),
     }
 }
 
-async fn serve(server: Arc<Server>, tenant: Tenant, socket: WebSocket) {
+async fn serve(server: Arc<Server>, tenant: Tenant, traceparent: Option<String>, socket: WebSocket) {
+    let _guest = server.gate.drain.guest();
     let (sink, stream) = socket.split();
     let (outlet, writing) = outlet::open(sink);
-    let connection = Arc::new(Connection { server, memory: Arc::default(), tenant, outlet });
+    let (memory, turns) = (Arc::default(), watch::Sender::new(0));
+    let connection = Arc::new(Connection { server, memory, tenant, outlet, traceparent, turns });
     let writer = tokio::spawn(writing);
     let life = tokio::time::timeout(Duration::from_secs(SOCKET_SECONDS_MAX), read(&connection, stream));
-    if life.await.is_err() {
+    let life = tokio::select! {
+        life = life => life,
+        () = connection.drained() => Ok(()),
+    };
+    if life.is_err() {
         let message = "this connection has been open for its 60 minutes: open another one";
         let error = ApiError::bad_request("websocket_connection_limit_reached", message);
         connection.outlet.frame(error.frame(None)).await;

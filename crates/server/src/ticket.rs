@@ -1,0 +1,83 @@
+//! What a turn holds from the moment it is admitted until it ends: a slot of its model or a place in the queue,
+//! and the tokens that it was charged. Dropping it gives back what is left of these.
+
+use crate::admit::{Ask, Entry};
+use crate::drain::Guest;
+use crate::gate::Gate;
+use crate::note::Note;
+use crate::truth::Timing;
+use crate::turn::now;
+use crate::usage::Sum;
+use flint_wire::{Tier, Usage};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::watch;
+
+pub struct Ticket {
+    gate: Arc<Gate>,
+    ask: Ask,
+    tier: Tier,
+    entry: Entry,
+    charged: u64,           // tokens that are not settled yet
+    began: Option<Instant>, // to run
+    note: Option<Arc<Note>>,
+    _guest: Guest,
+}
+
+impl Ticket {
+    pub(crate) fn new(
+        gate: Arc<Gate>,
+        ask: Ask,
+        tier: Tier,
+        entry: Entry,
+        note: Option<Arc<Note>>,
+    ) -> Ticket {
+        let (charged, guest) = (ask.tokens, gate.drain.guest());
+        Ticket { gate, ask, tier, entry, charged, began: None, note, _guest: guest }
+    }
+
+    /// How many turns are let in before this one, itself counted; nothing if it may run.
+    pub fn position(&self) -> Option<usize> {
+        self.gate.floor().position(&self.ask, self.entry)
+    }
+
+    /// Changes whenever the queue moves.
+    pub fn moves(&self) -> watch::Receiver<()> {
+        self.gate.moved().subscribe()
+    }
+
+    /// The turn runs now.
+    pub fn begin(&mut self) {
+        self.began.get_or_insert_with(Instant::now);
+    }
+
+    /// A response of the turn has ended and used this.
+    pub fn spent(&mut self, usage: Usage, timing: &Timing) {
+        let Ticket { gate, ask, .. } = &*self;
+        let used = u64::from(usage.input) + u64::from(usage.output);
+        gate.floor().settle(gate.now_ns(), ask, self.charged, used);
+        gate.metrics.turn(&ask.model, timing, usage);
+        let sum = Sum::new(usage, &gate.price(&ask.model), self.tier);
+        gate.books.add(ask.holder.tenant, &ask.model, now(), sum);
+        if let Some(note) = &self.note {
+            note.used(usage);
+        }
+        // A successor of a steered response owes all that it uses.
+        self.charged = 0;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Ticket { gate, ask, entry, charged, began, .. } = &*self;
+        let mut floor = gate.floor();
+        match began {
+            // What never ran used nothing. What ran without telling, such as a warm-up, keeps its charge.
+            None => floor.settle(gate.now_ns(), ask, *charged, 0),
+            Some(began) => floor.took(&ask.model, began.elapsed().as_millis() as u64),
+        }
+        floor.leave(ask, *entry);
+        drop(floor);
+        gate.moved().send_replace(());
+    }
+}
