@@ -71,7 +71,10 @@ fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<
             Some(entry) => entry.quantisation.clone(),
             None => main_format(file),
         },
-        device: format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+        device: match args.scripted {
+            Some(_) => "scripted: no model was asked".to_owned(),
+            None => format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+        },
         engine: format!("flint {}", env!("CARGO_PKG_VERSION")),
     })
 }
