@@ -55,6 +55,12 @@ impl Writer {
         self.number
     }
 
+    /// Forgets what has not been taken, which was told before, and goes on from this number.
+    pub fn resume_at(&mut self, number: u64) {
+        self.frames.clear();
+        self.number = number;
+    }
+
     pub fn created(&mut self) {
         let response = self.response.json();
         self.tell(Event::Created { response });

@@ -1,11 +1,15 @@
 //! The HTTP surface: routes, and what all answers have in common.
 
+mod count;
+mod items;
 mod models;
+mod query;
 mod responses;
 mod sse;
+mod stored;
 
 use crate::limits::REQUEST_BYTES_MAX;
-use crate::server::{Memory, Server};
+use crate::server::Server;
 use crate::ws;
 use axum::Router;
 use axum::body::Body;
@@ -21,13 +25,16 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct App {
     pub server: Arc<Server>,
-    pub memory: Arc<Memory>, // of responses over plain HTTP
 }
 
 pub fn router(server: Arc<Server>) -> Router {
-    let app = App { server, memory: Arc::default() };
+    let app = App { server };
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
+        .route("/responses/input_tokens", post(count::input_tokens))
+        .route("/responses/{id}", get(stored::get).delete(stored::delete))
+        .route("/responses/{id}/cancel", post(stored::cancel))
+        .route("/responses/{id}/input_items", get(items::list))
         .route("/models", get(models::list));
     Router::new()
         .route("/health", get(health))

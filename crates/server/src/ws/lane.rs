@@ -140,7 +140,7 @@ async fn run(
 async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<State>, mut body: Value) {
     append_waiting(state, &mut body);
     let Connection { server, memory, tenant, outlet } = connection;
-    let mut running = match server.turn(&body, *tenant, memory).await {
+    let mut running = match server.turn(&body, *tenant, Some(memory)).await {
         Ok((running, _)) => running,
         Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
     };
@@ -150,7 +150,7 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
             state.last = Some(running.id.clone());
             state.current = Some(running.clone());
         }
-        let done = outlet.response(running.log.read(0), name.clone()).await;
+        let done = outlet.response(running.read(0), name.clone()).await;
         // An error means that the client is gone: its response has no reader left and stops.
         if done.await.is_err() {
             break;
