@@ -74,6 +74,7 @@ pub fn answer(session: &Session, ask: Ask<'_>, out: &mut dyn Write) -> Result<An
         max_tokens: ask.max_tokens,
         stop_tokens: session.text.stop_tokens.clone(),
         sampling: sampling(ask.sampling),
+        constraint: None,
         priority: Priority::Interactive,
         tenant: Tenant::default(),
     })?;

@@ -37,6 +37,9 @@ pub struct ModelArgs {
     /// Tokens that the KV pool holds, over all sequences [default: the model's context, at most 32768]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(32..))]
     pub kv_tokens: Option<u32>,
+    /// Play the answers of this file instead of computing them: for tests and load
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    pub scripted: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -166,6 +166,7 @@ impl Bench {
             max_tokens,
             stop_tokens: Vec::new(),
             sampling: Sampling::default(),
+            constraint: None,
             priority: Priority::Interactive,
             tenant: Tenant(self.next),
         };

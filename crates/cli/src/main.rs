@@ -12,6 +12,7 @@ mod models;
 mod peer;
 mod progress;
 mod run;
+mod scripted;
 mod serve;
 mod session;
 mod worker;

@@ -13,7 +13,7 @@ use flint_models::catalogue;
 use flint_models::sha256_of_file;
 use flint_open::ModelText;
 use flint_server::limits::STORE_BYTES_DEFAULT;
-use flint_server::{Facts, Model, Server, Sessions, Settings, Truth};
+use flint_server::{Facts, Model, Server, Settings, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -65,7 +65,8 @@ fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliErr
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let facts = Facts::new(&name, &text, context, created);
     let engine = supervisor.handle();
-    Ok((Model { name, text, engine, truth, facts, sessions: Sessions::default() }, supervisor))
+    let (sessions, checked) = Default::default();
+    Ok((Model { name, text, engine, truth, facts, sessions, checked }, supervisor))
 }
 
 fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<Truth, CliError> {
@@ -76,7 +77,10 @@ fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<
             Some(entry) => entry.quantisation.clone(),
             None => main_format(file),
         },
-        device: format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+        device: match args.scripted {
+            Some(_) => "scripted: no model was asked".to_owned(),
+            None => format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+        },
         engine: format!("flint {}", env!("CARGO_PKG_VERSION")),
     })
 }

@@ -2,12 +2,17 @@
 
 use crate::args::{ModelArgs, WorkerArgs};
 use crate::error::CliError;
+use crate::scripted;
+use flint_engine::constrain::{Piece, Vocabulary};
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
 use flint_engine::model::{Loaded, ModelError};
 use flint_engine::runner::{Runner, RunnerError};
+use flint_engine::step::Engine;
 use flint_engine::worker;
+use flint_open::ModelText;
+use flint_text::{TokenKind, Tokenizer};
 use std::path::Path;
 
 /// Tokens of the KV pool where nobody says how many.
@@ -18,13 +23,22 @@ pub fn work(model: &ModelArgs, args: &WorkerArgs) -> Result<(), CliError> {
     // SAFETY: ignoring a signal has no preconditions.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
     let link = worker::link_from_stdin().map_err(CliError::io("the worker's link"))?;
-    let load = || -> Result<Box<dyn Runner>, RunnerError> {
-        let runner = load(model, &args.path).map_err(|error| RunnerError(error.to_string()))?;
-        Ok(Box::new(runner))
+    let path = args.path.clone();
+    let load = || {
+        let runner = runner(model, &args.path).map_err(|error| RunnerError(error.to_string()))?;
+        let vocabulary = move || vocabulary(&path).map_err(|error| error.to_string());
+        Ok(Engine::new(runner).with_vocabulary(Box::new(vocabulary)))
     };
     // What went wrong has been told over the link: the parent says it, once.
     let _ = worker::run(link, load);
     Ok(())
+}
+
+fn runner(args: &ModelArgs, path: &Path) -> Result<Box<dyn Runner>, CliError> {
+    match &args.scripted {
+        Some(script) => Ok(Box::new(scripted::load(args, script, path)?)),
+        None => Ok(Box::new(load(args, path)?)),
+    }
 }
 
 /// Loads a model onto the CPU as the arguments say.
@@ -38,6 +52,22 @@ pub fn load(args: &ModelArgs, path: &Path) -> Result<Loaded<Cpu>, ModelError> {
     drop(file);
     give_back_freed_memory();
     Ok(loaded)
+}
+
+/// What the model's tokens spell, read anew: until a constraint needs it, it would only take room.
+fn vocabulary(path: &Path) -> Result<Vocabulary, CliError> {
+    let tokenizer = ModelText::read(&ModelFile::open(path)?)?.tokenizer;
+    let pieces = (0..tokenizer.vocab_size() as u32).map(|id| piece(&tokenizer, id)).collect();
+    Ok(Vocabulary { pieces })
+}
+
+fn piece(tokenizer: &Tokenizer, id: u32) -> Piece {
+    let bytes = tokenizer.token_bytes(id);
+    match tokenizer.kind(id) {
+        TokenKind::Text | TokenKind::Verbatim => Piece::Text(bytes.to_vec()),
+        TokenKind::Marker | TokenKind::Control => Piece::Special(String::from_utf8_lossy(bytes).into_owned()),
+        TokenKind::Unused => Piece::Unused,
+    }
 }
 
 /// The vocabulary and what else loading needed is freed, but the allocator would keep it.

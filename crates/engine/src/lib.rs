@@ -4,6 +4,7 @@
 //! `step` drives it all. Text, roles, HTTP and the clock are unknown here.
 
 pub mod batch;
+pub mod constrain;
 pub mod device;
 pub mod kv;
 pub mod limits;

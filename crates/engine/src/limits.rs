@@ -73,6 +73,42 @@ pub const LOGIT_BIAS_MAX: usize = 1024;
 /// Most likely tokens reported beside the chosen one.
 pub const TOP_LOGPROBS_MAX: usize = 20;
 
+/// Bytes of one constraint's grammar. Large sets of tools have some hundred kilobytes of schemas.
+pub const CONSTRAINT_BYTES_MAX: usize = 1 << 20;
+
+/// Characters of llguidance's words about a constraint that are passed on.
+pub const CONSTRAINT_MESSAGE_CHARS_MAX: usize = 600;
+
+/// Work on a grammar before its first token, in llguidance's units: some 20 ns each.
+pub const CONSTRAINT_FUEL_MAX: u64 = 5_000_000;
+
+/// Symbols in the productions of a compiled grammar.
+pub const CONSTRAINT_GRAMMAR_SYMBOLS_MAX: usize = 1_000_000;
+
+/// Work of the lexer on one token's mask, in llguidance's units: some 70 ns each.
+pub const CONSTRAINT_STEP_FUEL_MAX: u64 = 500_000;
+
+/// Earley items of one token's mask: some 50 ns each.
+pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 200_000;
+
+/// States of one generation's lexer: some 2 KB each.
+pub const CONSTRAINT_LEXER_STATES_MAX: usize = 50_000;
+
+/// Bytes of stack for compiling; grammars nest.
+pub const CONSTRAINT_STACK_BYTES: usize = 256 << 20;
+
+/// Milliseconds that checking a constraint may take.
+pub const CONSTRAINT_CHECK_MS_MAX: u64 = 10_000;
+
+/// Milliseconds that a generation waits for its constraint; well below the supervisor's patience.
+pub const CONSTRAINT_WAIT_MS_MAX: u64 = 20_000;
+
+/// Constraints that wait to be compiled.
+pub const CONSTRAINTS_QUEUED_MAX: usize = 256;
+
+/// Compiled constraints that are kept for the next generation that wants the same one.
+pub const CONSTRAINTS_KEPT_MAX: usize = 4;
+
 /// Steers of one generation that wait for a worker to take them up.
 pub const STEERS_WAITING_MAX: usize = 64;
 

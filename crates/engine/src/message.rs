@@ -2,6 +2,7 @@
 //!
 //! Both enums are closed, travel over the link as they are, and are all that a caller ever needs.
 
+use crate::constrain::{BadConstraint, Constraint};
 use crate::limits::{SEQUENCES_MAX, STEERS_WAITING_MAX, STOP_TOKENS_MAX};
 use crate::runner::RunnerFacts;
 use crate::sample::{BadLogits, BadSampling, Sampling};
@@ -27,7 +28,8 @@ pub enum Priority {
 pub enum Command {
     /// Begins a generation.
     Generate(Generate),
-    /// Ends the running generation at this token boundary, appends and goes on as its successor.
+    /// Ends the running generation at this token boundary, appends and goes on as its successor. A constraint
+    /// begins anew.
     Steer {
         sequence: SequenceId,
         tokens: Vec<u32>,
@@ -66,6 +68,7 @@ pub struct Generate {
     pub max_tokens: u32,  // generated tokens, `resumed` included; 0 only prefills
     pub stop_tokens: Vec<u32>,
     pub sampling: Sampling,
+    pub constraint: Option<Constraint>, // what the generated tokens must spell
     pub priority: Priority,
     pub tenant: Tenant,
 }
@@ -183,7 +186,7 @@ pub struct TokenLogprob {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FinishReason {
-    /// A stop token was sampled.
+    /// A stop token was sampled, or the constraint allows nothing more.
     Stop,
     /// `max_tokens` were generated.
     Length,
@@ -249,6 +252,8 @@ pub enum Failure {
     Sampling(#[from] BadSampling),
     #[error(transparent)]
     Logits(#[from] BadLogits),
+    #[error(transparent)]
+    Constraint(#[from] BadConstraint),
     #[error("the engine's worker process was lost and is not restarted: {0}")]
     WorkerLost(String),
 }

@@ -3,6 +3,7 @@
 //! It outlives its generations: between two of them it is idle and warm. When the pool is full it may lose
 //! its lease but never its history, from which the KV is computed again on next use.
 
+use crate::constrain::Guide;
 use crate::kv::{Chain, Pool};
 use crate::limits::KV_BLOCK_TOKENS;
 use crate::message::{Break, BreakCause, Counts, Generate, Priority, SequenceId, Tenant};
@@ -22,6 +23,7 @@ pub struct Sequence {
 pub struct Run {
     pub sampling: Sampling,
     pub seen: Seen,
+    pub guide: Option<Guide>, // keeps to the constraint
     pub stop_tokens: Vec<u32>,
     pub max_tokens: u32,
     pub priority: Priority,
@@ -100,6 +102,7 @@ impl Sequence {
         self.run = Some(Run {
             seen: Seen::new(&request.sampling, &self.tokens, prompt, len),
             sampling: request.sampling.clone(),
+            guide: None,
             stop_tokens: request.stop_tokens.clone(),
             max_tokens: request.max_tokens,
             priority: request.priority,

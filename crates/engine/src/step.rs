@@ -1,8 +1,9 @@
 //! The hot path: schedule, forward, sample, accept, emit.
 
 use crate::batch::Batch;
+use crate::constrain::{Allowed, BadConstraint, Compiler, VocabularySource};
 use crate::limits::{BATCH_LOGIT_ROWS_MAX, KV_BLOCK_TOKENS};
-use crate::message::{Command, Counts, Event, Failure, FinishReason, SequenceId, Stats, Verb};
+use crate::message::{Command, Counts, Event, Failure, FinishReason, Generate, SequenceId, Stats, Verb};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
 use crate::sample::Sampler;
 use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot};
@@ -12,6 +13,7 @@ pub struct Engine {
     runner: Box<dyn Runner>,
     scheduler: Scheduler,
     sampler: Sampler,
+    compiler: Compiler,
     plan: Plan,
     batch: Batch,
 }
@@ -31,10 +33,16 @@ impl Engine {
         Engine {
             scheduler: Scheduler::new(facts.kv_blocks, limits),
             sampler: Sampler::new(facts.vocab),
+            compiler: Compiler::without_vocabulary(facts.vocab),
             plan: Plan::with_capacity(limits.seats),
             batch: empty_batch(limits),
             runner,
         }
+    }
+
+    /// Says where the vocabulary is to be had, which constraints need.
+    pub fn with_vocabulary(self, source: VocabularySource) -> Engine {
+        Engine { compiler: Compiler::new(source, self.facts().vocab), ..self }
     }
 
     pub fn facts(&self) -> RunnerFacts {
@@ -79,7 +87,7 @@ impl Engine {
     pub fn command(&mut self, command: &Command, events: &mut Vec<Event>) {
         let (sequence, verb, outcome) = match *command {
             Command::Generate(ref request) => {
-                (request.sequence, Verb::Generate, self.scheduler.generate(request).map(|_| None))
+                (request.sequence, Verb::Generate, self.generate(request).map(|()| None))
             }
             Command::Steer { sequence, ref tokens, max_tokens } => {
                 let steered = self.scheduler.steer(sequence, tokens, max_tokens);
@@ -104,6 +112,18 @@ impl Engine {
         events.extend(outcome.unwrap_or_else(|failure| Some(Event::Refused { sequence, verb, failure })));
     }
 
+    /// The constraint is compiled while the prompt is computed.
+    fn generate(&mut self, request: &Generate) -> Result<(), Failure> {
+        request.constraint.as_ref().map_or(Ok(()), |constraint| self.compiler.check(constraint))?;
+        let slot = self.scheduler.generate(request)?;
+        if let Some(constraint) = &request.constraint {
+            let sequence = self.scheduler.sequence_mut(slot);
+            let guide = self.compiler.begin(constraint, sequence.tokens.len() - request.resumed as usize);
+            sequence.run.iter_mut().zip([guide]).for_each(|(run, guide)| run.guide = Some(guide));
+        }
+        Ok(())
+    }
+
     fn fill_batch(&mut self, events: &mut Vec<Event>) {
         self.batch.clear();
         for work in &self.plan.work {
@@ -118,8 +138,13 @@ impl Engine {
         }
     }
 
-    /// Samples from the `index`-th logits of the batch. A constraint would mask them here first.
+    /// Samples from the `index`-th logits of the batch.
     fn next_token(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) {
+        match self.mask(slot, index) {
+            Ok(Allowed::Some) => {}
+            Ok(Allowed::End) => return self.finish(slot, FinishReason::Stop, events),
+            Err(bad) => return self.give_up(slot, bad, events),
+        }
         let sequence = self.scheduler.sequence(slot);
         let Some(run) = &sequence.run else { return };
         let (id, position) = (sequence.id, sequence.tokens.len());
@@ -128,15 +153,47 @@ impl Engine {
             Ok((token, logprob)) => {
                 let top = self.sampler.top(&run.sampling).to_vec();
                 events.push(Event::Token { sequence: id, token, logprob, top });
-                if let Some(reason) = self.scheduler.accept(slot, token) {
-                    self.finish(slot, reason, events);
-                }
+                self.accept(slot, token, events);
             }
             Err(bad) => {
                 self.scheduler.fail(slot);
                 events.push(Event::Failed { sequence: id, failure: Failure::Logits(bad) });
             }
         }
+    }
+
+    /// Takes what the constraint forbids out of the logits, so that all else (greedy or not, penalties,
+    /// log-probabilities) is about the tokens that can come.
+    fn mask(&mut self, slot: Slot, index: usize) -> Result<Allowed, BadConstraint> {
+        let sequence = self.scheduler.sequence_mut(slot);
+        let Some(run) = &mut sequence.run else { return Ok(Allowed::Some) };
+        let Some(guide) = &mut run.guide else { return Ok(Allowed::Some) };
+        guide.mask(&sequence.tokens, &run.stop_tokens, self.runner.logits(index))
+    }
+
+    /// Appends the token; ends the generation where it, or its constraint, has to end.
+    fn accept(&mut self, slot: Slot, token: u32, events: &mut Vec<Event>) {
+        let reason = self.scheduler.accept(slot, token);
+        let sequence = self.scheduler.sequence_mut(slot);
+        let guide = sequence.run.as_mut().and_then(|run| run.guide.as_mut());
+        let reason = match guide.filter(|_| reason != Some(FinishReason::Stop)) {
+            None => reason,
+            Some(guide) => match guide.advance(&sequence.tokens) {
+                Ok(Allowed::Some) => reason,
+                Ok(Allowed::End) => Some(FinishReason::Stop),
+                Err(bad) => return self.give_up(slot, bad, events),
+            },
+        };
+        if let Some(reason) = reason {
+            self.finish(slot, reason, events);
+        }
+    }
+
+    /// Ends a generation whose constraint cannot be kept; the sequence stays as it is.
+    fn give_up(&mut self, slot: Slot, bad: BadConstraint, events: &mut Vec<Event>) {
+        let sequence = self.scheduler.sequence(slot).id;
+        self.scheduler.finish(slot);
+        events.push(Event::Failed { sequence, failure: Failure::Constraint(bad) });
     }
 
     fn finish(&mut self, slot: Slot, reason: FinishReason, events: &mut Vec<Event>) {

@@ -6,7 +6,7 @@
 use crate::limits::LINK_COMMANDS_QUEUED_MAX;
 use crate::link::{FrameReader, FrameWriter, LinkError};
 use crate::message::{Command, Event};
-use crate::runner::{Runner, RunnerError};
+use crate::runner::RunnerError;
 use crate::step::{Engine, Progress};
 use std::io;
 use std::os::fd::AsFd;
@@ -32,14 +32,14 @@ pub fn link_from_stdin() -> io::Result<UnixStream> {
 }
 
 /// Loads the model, then steps until told to shut down. The last words of a failure go over the link too.
-pub fn run<F>(stream: UnixStream, make_runner: F) -> Result<(), WorkerError>
+pub fn run<F>(stream: UnixStream, make_engine: F) -> Result<(), WorkerError>
 where
-    F: FnOnce() -> Result<Box<dyn Runner>, RunnerError>,
+    F: FnOnce() -> Result<Engine, RunnerError>,
 {
     die_with_parent();
     let commands = read_commands(stream.try_clone()?)?;
     let mut link = FrameWriter::new(stream);
-    let outcome = load_and_serve(make_runner, &commands, &mut link);
+    let outcome = load_and_serve(make_engine, &commands, &mut link);
     if let Err(error) = &outcome {
         // The link may be what failed: then nobody is there to be told.
         let _ = tell(&mut link, &[Event::Fatal { message: error.to_string() }]);
@@ -48,14 +48,14 @@ where
 }
 
 fn load_and_serve<F>(
-    make_runner: F,
+    make_engine: F,
     commands: &Receiver<Queued>,
     link: &mut FrameWriter<UnixStream>,
 ) -> Result<(), WorkerError>
 where
-    F: FnOnce() -> Result<Box<dyn Runner>, RunnerError>,
+    F: FnOnce() -> Result<Engine, RunnerError>,
 {
-    let mut engine = Engine::new(make_runner()?);
+    let mut engine = make_engine()?;
     tell(link, &[Event::Ready(engine.facts())])?;
     let mut events = Vec::new();
     while obey(&mut engine, commands, &mut events)? {

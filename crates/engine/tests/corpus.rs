@@ -43,6 +43,7 @@ fn generate(base: Base) -> Command {
         max_tokens: 64,
         stop_tokens: vec![2],
         sampling,
+        constraint: None,
         priority: Priority::Interactive,
         tenant: Tenant(9),
     })

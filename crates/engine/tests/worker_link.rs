@@ -6,6 +6,7 @@ use common::{options, request, tokens_of};
 use flint_engine::device::scripted::{Script, Scripted};
 use flint_engine::link::{FrameReader, encode_frame};
 use flint_engine::message::{Base, Command, Event};
+use flint_engine::step::Engine;
 use flint_engine::worker::{self, WorkerError};
 use std::io::Write;
 use std::net::Shutdown;
@@ -24,7 +25,8 @@ impl Client {
         let (stream, theirs) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let reader = FrameReader::new(stream.try_clone().unwrap());
-        let make = || Ok(Box::new(Scripted::new(options(Script::Cycle(vec![10, 20, 30])))?) as Box<_>);
+        let script = Script::Cycle(vec![10, 20, 30]);
+        let make = || Ok(Engine::new(Box::new(Scripted::new(options(script))?)));
         let worker = thread::spawn(move || worker::run(theirs, make));
         let mut client = Client { stream, reader, worker };
         assert!(matches!(client.read()[..], [Event::Ready(_)]));

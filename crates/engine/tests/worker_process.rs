@@ -5,12 +5,13 @@
 
 mod common;
 
-use common::{engine, options, request, run, tokens_of};
+use common::{bytes, engine, options, request, run, tokens_of};
 use flint_engine::device::scripted::{Fault, FaultKind, Script, Scripted, ScriptedOptions};
 use flint_engine::message::{
     Base, Break, BreakCause, Command as Order, Event, Failure, FinishReason, Generate, SequenceId,
 };
 use flint_engine::sample::Sampling;
+use flint_engine::step::Engine;
 use flint_engine::supervise::{EngineError, Generation, Handle, Options, Supervisor};
 use flint_engine::worker;
 use std::io::Read;
@@ -51,7 +52,9 @@ fn be_a_worker(role: &str) {
     };
     let fault = kind.map(|kind| Fault { pass: pass.parse().unwrap(), kind });
     let options = ScriptedOptions { fault, ..options(Script::Noise) };
-    let outcome = worker::run(worker::link_from_stdin().unwrap(), || Ok(Box::new(Scripted::new(options)?)));
+    let make =
+        || Ok(Engine::new(Box::new(Scripted::new(options)?)).with_vocabulary(Box::new(|| Ok(bytes()))));
+    let outcome = worker::run(worker::link_from_stdin().unwrap(), make);
     process::exit(i32::from(outcome.is_err()));
 }
 

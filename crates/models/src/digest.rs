@@ -23,6 +23,10 @@ pub fn sha256_of_file(path: &Path, progress: &mut dyn FnMut(u64)) -> Result<Stri
     }
 }
 
+pub(crate) fn sha256_of_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

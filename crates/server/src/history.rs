@@ -52,6 +52,7 @@ pub fn conversation(request: &Request, history: &History) -> Result<Conversation
         tools: Toolbook::new(&tools.known),
         items: history.items.iter().cloned().chain(input).collect(),
         effort: request.effort.clone(),
+        raw: request.raw.clone(),
     })
 }
 

@@ -4,10 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod checked;
 mod data;
 pub mod database;
 mod decode;
 mod enrol;
+mod grammar;
 mod history;
 mod http;
 mod ids;
@@ -28,6 +30,7 @@ mod turn;
 mod writer;
 mod ws;
 
+pub use checked::Checked;
 pub use data::DataError;
 pub use model::{Facts, Model, Truth};
 pub use server::{Server, Settings};

@@ -36,3 +36,5 @@ pub const CHAIN_RESPONSES_MAX: usize = 10_000;
 /// Items of one page of a list, and where the client does not say.
 pub const LIST_ITEMS_MAX: usize = 100;
 pub const LIST_ITEMS_DEFAULT: usize = 20;
+/// Constraints whose outcome a model remembers.
+pub const CHECKED_CONSTRAINTS_MAX: usize = 256;

@@ -1,10 +1,12 @@
 //! A model that is served: its text side, its engine, and the truth about it.
 
+use crate::checked::Checked;
 use crate::sessions::{Session, Sessions};
 use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
 use flint_text::parse::Format;
+use flint_wire::Raw;
 
 /// Everything about one served model.
 pub struct Model {
@@ -14,6 +16,7 @@ pub struct Model {
     pub truth: Truth,
     pub facts: Facts,
     pub sessions: Sessions,
+    pub checked: Checked,
 }
 
 /// What is really served, told with every response.
@@ -72,6 +75,16 @@ impl Model {
             // An engine that is down has forgotten the sequence anyway.
             let _ = self.engine.release(old.sequence);
         }
+    }
+
+    /// What ends an answer; a hole is also full where the model would begin another file.
+    pub fn stop_tokens(&self, raw: Option<&Raw>) -> Vec<u32> {
+        let mut stops = self.text.stop_tokens.clone();
+        if raw.is_some_and(|raw| raw.suffix.is_some()) {
+            let marks = ["<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|file_sep|>"];
+            stops.extend(marks.iter().filter_map(|mark| self.text.tokenizer.control_id(mark)));
+        }
+        stops
     }
 
     /// Tokens that one sequence can have here.

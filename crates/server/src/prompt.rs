@@ -9,7 +9,7 @@ use crate::toolbook::Toolbook;
 use flint_text::chat::{Content, Message, Prompt, Role, ToolCall};
 use flint_text::parse::Format;
 use flint_text::{Segment, TextError, harmony};
-use flint_wire::{ApiError, Item, Meaning, Part, Role as WireRole};
+use flint_wire::{ApiError, Item, Meaning, Part, Raw, Role as WireRole};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,6 +21,7 @@ pub struct Conversation {
     pub tools: Toolbook,
     pub items: Vec<Arc<Item>>,
     pub effort: Option<String>,
+    pub raw: Option<Raw>, // then there is nothing else
 }
 
 /// An earlier state of the same conversation: its first items, and their tokens with the model's own.
@@ -37,6 +38,9 @@ pub fn tokens(
     known: Option<Known<'_>>,
     answer: bool,
 ) -> Result<Vec<u32>, ApiError> {
+    if let Some(raw) = &conversation.raw {
+        return raw_tokens(model, raw);
+    }
     let whole = render(model, conversation, &conversation.items, answer)?;
     if let Some(known) = known
         && let Some(tokens) = continued(model, conversation, known, &whole)?
@@ -44,6 +48,30 @@ pub fn tokens(
         return Ok(tokens);
     }
     encode(model, &whole, Vec::new())
+}
+
+/// Text as it is, or around a hole in the order that the model was trained on.
+fn raw_tokens(model: &Model, raw: &Raw) -> Result<Vec<u32>, ApiError> {
+    let Some(suffix) = &raw.suffix else {
+        let tokens = model.text.encode_raw(&raw.prompt).map_err(text_error)?;
+        return match tokens.is_empty() {
+            true => Err(ApiError::invalid("prompt", "`prompt` is empty: there is nothing to continue")),
+            false => Ok(tokens),
+        };
+    };
+    if !model.facts.fill_in_the_middle {
+        let problem = format!("{} cannot fill in the middle: leave `suffix` out", model.name);
+        return Err(ApiError::invalid("suffix", problem));
+    }
+    let control = |literal: &str| Segment::Control(literal.to_owned());
+    let segments = [
+        control("<|fim_prefix|>"),
+        Segment::Text(raw.prompt.clone()),
+        control("<|fim_suffix|>"),
+        Segment::Text(suffix.clone()),
+        control("<|fim_middle|>"),
+    ];
+    encode(model, &segments, Vec::new())
 }
 
 /// The known tokens, and what follows the end of the model's last words; none if the template has changed what

@@ -6,6 +6,7 @@
 //! have followed.
 
 use crate::enrol::Origin;
+use crate::grammar::held;
 use crate::history::{History, chain, conversation, items};
 use crate::prepare::Prepared;
 use crate::server::{Server, blocking};
@@ -60,6 +61,7 @@ impl Server {
         let request = request(record)?;
         let history = history(&*self.archive.store, record)?;
         let conversation = conversation(&request, &history)?;
+        let held = held(&model, &request, &conversation.tools)?;
         let (id, tenant, store) = (record.id.clone(), record.tenant, self.archive.store.clone());
         let (running, controls) = Running::again(id, tenant, store, progress.next);
         let prepared = Prepared {
@@ -68,7 +70,8 @@ impl Server {
             tokens: record.prompt.clone(),
             prints: Fingerprints::of(&conversation),
         };
-        let turn = Turn::new(self.clone(), model, request, conversation, running.clone(), record.created_at);
+        let turn =
+            Turn::new(self.clone(), model, request, conversation, running.clone(), record.created_at, held);
         let origin = Origin {
             request: record.request.as_str().into(),
             before: history.items.len(),

@@ -17,7 +17,7 @@ pub fn sampling(request: &Request, seed: u64) -> Sampling {
         repetition_penalty: number(asked.repetition_penalty, default.repetition_penalty),
         presence_penalty: number(asked.presence_penalty, default.presence_penalty),
         frequency_penalty: number(asked.frequency_penalty, default.frequency_penalty),
-        bias: Vec::new(),
+        bias: request.bias.clone(),
         seed,
         logprobs: request.top_logprobs.map(|count| count as u8),
     }

@@ -86,28 +86,27 @@ impl Server {
         })
     }
 
-    /// Begins the turn that a request asks for, and lets it run. The memory is that of the connection, if it
-    /// has one.
+    /// Begins the turn that a request asks for, and lets it run. The body is the request as it came, if it can
+    /// be stored; the memory is that of the connection, if it has one.
     pub async fn turn(
         self: &Arc<Server>,
-        body: &Value,
+        request: Request,
+        body: Option<&Value>,
         tenant: Tenant,
         memory: Option<&Arc<Memory>>,
-    ) -> Result<(Arc<Running>, Request), ApiError> {
-        let request = Request::parse(body)?;
+    ) -> Result<Arc<Running>, ApiError> {
         let model = self.model(request.model.as_deref())?;
-        let (server, asked, memory) = (self.clone(), request.clone(), memory.cloned());
+        let body = body.filter(|_| request.store);
+        let (server, memory) = (self.clone(), memory.cloned());
         let begin = move || {
-            let history = server.history(&asked, tenant, memory.as_deref())?;
-            let conversation = conversation(&asked, &history)?;
+            let history = server.history(&request, tenant, memory.as_deref())?;
+            let conversation = conversation(&request, &history)?;
             let keeper = memory.as_ref().map(Memory::keeper);
-            let begun = Turn::begin(server, model, asked, conversation, tenant, keeper)?;
+            let begun = Turn::begin(server, model, request, conversation, tenant, keeper)?;
             Ok::<_, ApiError>((history, begun))
         };
         let (history, (mut turn, prepared, controls)) = blocking(begin).await??;
-        if request.store {
-            turn.origin = Some(Origin::new(body, history.items.len(), history.linked));
-        }
+        turn.origin = body.map(|body| Origin::new(body, history.items.len(), history.linked));
         if let Err(error) = turn.enrol(&prepared).await {
             turn.model.rest(prepared.session);
             return Err(error.refusal());
@@ -116,7 +115,7 @@ impl Server {
         // The caller reads from the first event on, so it has to know the response before it runs.
         self.registry.started(&running);
         tokio::spawn(turn.run(prepared, controls));
-        Ok((running, request))
+        Ok(running)
     }
 }
 

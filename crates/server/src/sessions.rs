@@ -56,6 +56,9 @@ impl Fingerprints {
         let mut hasher = DefaultHasher::new();
         conversation.instructions.hash(&mut hasher);
         conversation.effort.hash(&mut hasher);
+        if let Some(raw) = &conversation.raw {
+            (&raw.prompt, &raw.suffix).hash(&mut hasher);
+        }
         for tool in conversation.tools.declared() {
             (tool.name, tool.description, tool.parameters.to_string()).hash(&mut hasher);
         }

@@ -7,6 +7,7 @@
 
 use crate::decode::{Decoder, Delta, Sampled};
 use crate::enrol::Origin;
+use crate::grammar::{Held, held};
 use crate::ids::new_id;
 use crate::limits::{CONTROLS_WAITING_MAX, HEARTBEAT_SECONDS, OUTPUT_TOKENS_DEFAULT};
 use crate::log::Log;
@@ -108,6 +109,7 @@ pub struct Turn {
     pub(crate) seed: u64,
     pub(crate) origin: Option<Origin>, // of a response that is to be stored
     pub(crate) past: Past,
+    pub(crate) held: Held,
     pub(crate) timing: Timing,
     pub(crate) on_end: Option<Remember>,
 }
@@ -161,12 +163,13 @@ impl Turn {
         on_end: Option<Remember>,
     ) -> Result<(Turn, Prepared, mpsc::Receiver<Control>), ApiError> {
         let arrived = Instant::now();
+        let held = held(&model, &request, &conversation.tools)?;
         let owner = Owner { tenant, key: request.cache_key.as_deref() };
         let prepared = prepare(&model, &conversation, owner, request.generate)?;
         let (controls, receiver) = mpsc::channel(CONTROLS_WAITING_MAX);
         let store = request.store.then(|| server.archive.store.clone());
         let running = Arc::new(Running::new(tenant, controls, store));
-        let turn = Turn::new(server, model, request, conversation, running, now());
+        let turn = Turn::new(server, model, request, conversation, running, now(), held);
         let timing = Timing { rendered: arrived.elapsed(), ..Timing::new(arrived) };
         Ok((Turn { timing, on_end, ..turn }, prepared, receiver))
     }
@@ -179,16 +182,18 @@ impl Turn {
         conversation: Conversation,
         running: Arc<Running>,
         created_at: u64,
+        held: Held,
     ) -> Turn {
         Turn {
             tenant: running.tenant,
-            writer: writer(&model, &request, &conversation, &running, created_at),
+            writer: writer(&model, &request, &conversation, &running, created_at, &held),
             pen: Pen::unstored(running.clone(), server.registry.clone()),
             seed: seed(&request),
             origin: None,
             past: Past::default(),
             timing: Timing::new(Instant::now()),
             on_end: None,
+            held,
             server,
             model,
             request,
@@ -270,8 +275,7 @@ impl Turn {
 
     /// The state of the answer after the tokens of an earlier process, whose events have been told.
     fn replay(&mut self) -> Answer {
-        let tools = self.conversation.tools.declared();
-        let decoder = Decoder::chat(self.model.clone(), tools, &self.request.stop, false);
+        let decoder = self.decoder();
         let mut answer = Answer { decoder, deltas: Vec::new(), tokens: Vec::new(), done: 0 };
         for heard in std::mem::take(&mut self.past.heard) {
             self.hear(&mut answer, &heard.sampled());
@@ -284,11 +288,10 @@ impl Turn {
 
     /// How the answer had ended already, if its last event is all that is missing.
     fn ended_before(&self, answer: &Answer, max_tokens: u32) -> Option<How> {
-        let stop = |last: &u32| self.model.text.stop_tokens.contains(last);
         match answer.tokens.last() {
             None => None,
-            Some(_) if answer.decoder.stopped() => Some(How::StopString),
-            Some(last) if stop(last) => Some(How::Finished(FinishReason::Stop)),
+            Some(_) if answer.decoder.stopped() || self.has_called_enough() => Some(How::StopString),
+            Some(last) if self.stop_tokens().contains(last) => Some(How::Finished(FinishReason::Stop)),
             Some(_) if answer.tokens.len() >= max_tokens as usize => {
                 Some(How::Finished(FinishReason::Length))
             }
@@ -310,12 +313,17 @@ impl Turn {
             tokens: [prepared.new_tokens(), before].concat(),
             resumed: before.len() as u32,
             max_tokens,
-            stop_tokens: self.model.text.stop_tokens.clone(),
+            stop_tokens: self.stop_tokens(),
             sampling: sampling(&self.request, self.seed),
+            constraint: self.held.constraint.clone(),
             priority: priority(&self.request),
             tenant: self.tenant,
         });
         generation.map_err(|error| engine_error(&error))
+    }
+
+    fn stop_tokens(&self) -> Vec<u32> {
+        self.model.stop_tokens(self.conversation.raw.as_ref())
     }
 
     fn max_tokens(&self, prompt: usize) -> u32 {
@@ -352,7 +360,7 @@ impl Turn {
                         self.pen.hear(&sampled);
                         self.hear(&mut answer, &sampled);
                         self.flush();
-                        if answer.decoder.stopped() {
+                        if answer.decoder.stopped() || self.has_called_enough() {
                             stopping = Some(How::StopString);
                             self.stop(generation);
                         }
@@ -409,6 +417,16 @@ impl Turn {
         Ended { how, counts, broke, tokens, done, reasoning: decoder.reasoning_tokens() }
     }
 
+    fn decoder(&self) -> Decoder {
+        match self.conversation.raw {
+            Some(_) => Decoder::plain(self.model.clone(), &self.request.stop),
+            None => {
+                let tools = self.conversation.tools.declared();
+                Decoder::chat(self.model.clone(), tools, &self.request.stop, false)
+            }
+        }
+    }
+
     /// What a control makes of the response: nothing, or its end.
     fn control(&mut self, control: Control, stopping: &mut Option<How>) -> Option<How> {
         match (control, stopping) {
@@ -436,6 +454,11 @@ impl Turn {
             (Control::Cancel, _) => Some(How::Cancelled),
             (Control::Interrupt, _) => Some(How::Interrupted),
         }
+    }
+
+    /// Whether the one call that was allowed is there.
+    fn has_called_enough(&self) -> bool {
+        !self.request.parallel_tool_calls && self.writer.between_items() && !self.writer.calls().is_empty()
     }
 
     fn stop(&self, generation: &Generation) {
@@ -507,7 +530,8 @@ impl Turn {
         self.conversation.items.extend(items);
         let prints = Fingerprints::of(&self.conversation);
         self.request.previous = flint_wire::Previous::Response(previous.id.clone());
-        self.writer = writer(&self.model, &self.request, &self.conversation, &self.running, now());
+        self.writer =
+            writer(&self.model, &self.request, &self.conversation, &self.running, now(), &self.held);
         self.pen = Pen::unstored(self.running.clone(), self.server.registry.clone());
         self.past = Past::default();
         match go_on(&self.model, &self.conversation, session, prints, true) {
@@ -587,6 +611,7 @@ fn writer(
     conversation: &Conversation,
     running: &Running,
     created_at: u64,
+    held: &Held,
 ) -> Writer {
     let previous = match &request.previous {
         flint_wire::Previous::Nothing => None,
@@ -603,7 +628,7 @@ fn writer(
         incomplete: None,
         failure: None,
         usage: None,
-        metadata: truth::served(model, request),
+        metadata: truth::served(model, request, held),
         settings: request.settings(),
     };
     Writer::new(response, conversation.tools.clone())

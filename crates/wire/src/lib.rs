@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chat;
+pub mod completion;
 mod error;
 mod event;
 mod fields;
@@ -20,6 +22,6 @@ pub use event::{Event, Numbered};
 pub use fields::Fields;
 pub use frame::{Create, Frame};
 pub use item::{Item, Meaning, Part, Role, input_items, output};
-pub use request::{Format, Previous, Request, Sampling, Tier};
+pub use request::{Format, Previous, Raw, Request, Sampling, Tier};
 pub use response::{Failure, Incomplete, Response, Status, Usage};
 pub use tool::{Choice, Kind, Tool, Tools};

@@ -23,3 +23,5 @@ pub const STOPS_MAX: usize = 16;
 pub const STOP_BYTES_MAX: usize = 1_024;
 /// Bytes of a grammar of a custom tool.
 pub const GRAMMAR_BYTES_MAX: usize = 256 * 1024;
+/// Entries of `logit_bias`.
+pub const LOGIT_BIAS_MAX: usize = 1_024;

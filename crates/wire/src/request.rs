@@ -4,8 +4,8 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::item::{Item, Meaning, input_items};
 use crate::limits::{
-    ID_BYTES_MAX, METADATA_KEY_BYTES_MAX, METADATA_PAIRS_MAX, METADATA_VALUE_BYTES_MAX, NAME_BYTES_MAX,
-    OUTPUT_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
+    ID_BYTES_MAX, LOGIT_BIAS_MAX, METADATA_KEY_BYTES_MAX, METADATA_PAIRS_MAX, METADATA_VALUE_BYTES_MAX,
+    NAME_BYTES_MAX, OUTPUT_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
 };
 use crate::tool::{Choice, Tools};
 use serde_json::{Map, Value, json};
@@ -23,6 +23,7 @@ pub struct Request {
     pub effort: Option<String>,
     pub format: Format,
     pub sampling: Sampling,
+    pub bias: Vec<(u32, f32)>, // (token, added to its logit)
     pub max_output_tokens: Option<u32>,
     pub top_logprobs: Option<u32>,
     pub stop: Vec<String>,
@@ -36,6 +37,47 @@ pub struct Request {
     pub metadata: Map<String, Value>, // strings
     pub echo: Map<String, Value>,     // fields that the response repeats as they were
     pub ignored: Vec<String>,         // fields that change nothing here
+    pub raw: Option<Raw>,             // text to be continued, instead of a conversation
+}
+
+/// Text that a model continues, or a hole in it that it fills.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raw {
+    pub prompt: String,
+    pub suffix: Option<String>, // what follows the hole
+}
+
+impl Default for Request {
+    /// A request that says nothing.
+    fn default() -> Request {
+        Request {
+            model: None,
+            input: Vec::new(),
+            instructions: None,
+            previous: Previous::Nothing,
+            tools: Tools::default(),
+            tool_choice: Choice::Auto,
+            parallel_tool_calls: true,
+            effort: None,
+            format: Format::Text,
+            sampling: Sampling::default(),
+            bias: Vec::new(),
+            max_output_tokens: None,
+            top_logprobs: None,
+            stop: Vec::new(),
+            prediction: None,
+            tier: Tier::Default,
+            store: true,
+            background: false,
+            stream: false,
+            generate: true,
+            cache_key: None,
+            metadata: Map::new(),
+            echo: Map::new(),
+            ignored: Vec::new(),
+            raw: None,
+        }
+    }
 }
 
 /// What the input follows.
@@ -142,6 +184,7 @@ impl Request {
             effort: reasoning.map(|reasoning| effort(reasoning, &mut ignored)).transpose()?.flatten(),
             format: text.map(|text| text_format(text, &mut ignored)).transpose()?.unwrap_or_default(),
             sampling: Sampling::parse(&mut fields)?,
+            bias: bias(&mut fields)?,
             max_output_tokens: tokens(&mut fields, "max_output_tokens", 1)?,
             top_logprobs: top_logprobs(&mut fields, json)?,
             stop: stops(&mut fields)?,
@@ -155,6 +198,7 @@ impl Request {
             metadata: metadata(&mut fields)?,
             echo: echo(json),
             ignored: Vec::new(),
+            raw: None,
         };
         fields.allow(&WITHOUT_EFFECT);
         for key in NOT_DONE {
@@ -300,6 +344,21 @@ impl Sampling {
             seed: fields.signed("seed")?,
         })
     }
+}
+
+/// `{"token id": bias}`.
+pub(crate) fn bias(fields: &mut Fields<'_>) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(value) = fields.value("logit_bias") else { return Ok(Vec::new()) };
+    let Value::Object(map) = value else { return Err(fields.invalid("logit_bias", "must be an object")) };
+    if map.len() > LOGIT_BIAS_MAX {
+        return Err(fields.invalid("logit_bias", format!("has more than {LOGIT_BIAS_MAX} entries")));
+    }
+    let entry = |(token, bias): (&String, &Value)| {
+        let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias))?;
+        Some((token.parse().ok()?, bias as f32))
+    };
+    let entries: Option<Vec<(u32, f32)>> = map.iter().map(entry).collect();
+    entries.ok_or_else(|| fields.invalid("logit_bias", "must map ids of tokens to numbers from -100 to 100"))
 }
 
 pub(crate) fn tokens(fields: &mut Fields<'_>, key: &'static str, min: u64) -> Result<Option<u32>, ApiError> {

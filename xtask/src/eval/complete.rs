@@ -71,6 +71,7 @@ fn generate(text: &ModelText, index: usize, prompt: &str) -> Outcome<Generate> {
         max_tokens: TOKENS_MAX,
         stop_tokens: text.stop_tokens.clone(),
         sampling: Sampling::default(),
+        constraint: None,
         priority: Priority::Background,
         tenant: Tenant::default(),
     })

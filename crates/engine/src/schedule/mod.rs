@@ -153,6 +153,10 @@ impl Scheduler {
         &self.sequences[slot]
     }
 
+    pub fn sequence_mut(&mut self, slot: Slot) -> &mut Sequence {
+        &mut self.sequences[slot]
+    }
+
     /// Seats as many sequences as one forward pass can take. Nothing is planned only when nothing runs.
     pub fn plan(&mut self, plan: &mut Plan) {
         plan.copies.clear();

@@ -48,11 +48,15 @@ impl Scheduler {
             max_tokens,
             stop_tokens: run.stop_tokens,
             sampling: run.sampling,
+            constraint: None, // its guide goes on
             priority: run.priority,
             tenant: sequence.tenant,
         };
         sequence.tokens.extend_from_slice(tokens);
         sequence.begin(&successor, kept, run.arrival, context);
+        let begin = sequence.tokens.len();
+        let guide = run.guide.map(|guide| guide.restart(begin));
+        sequence.run.iter_mut().zip(guide).for_each(|(run, guide)| run.guide = Some(guide));
         Ok((kept as u32, counts))
     }
 

@@ -5,6 +5,7 @@
 //! worker gives the very tokens that the lost one would have given.
 
 use super::generation::Queue;
+use crate::constrain::Constraint;
 use crate::limits::{SEQUENCES_MAX, STEERS_WAITING_MAX, STOP_TOKENS_MAX};
 use crate::message::{
     Base, Command, Counts, Event, Failure, FinishReason, Generate, SequenceId, Tenant, Verb,
@@ -293,6 +294,7 @@ impl Mirror {
         let (resumed, tokens) = (request.resumed, request.tokens.len() as u64);
         let count = request.stop_tokens.len() as u64;
         request.sampling.validate()?;
+        request.constraint.as_ref().map_or(Ok(()), Constraint::check_size)?;
         match () {
             () if count > STOP_TOKENS_MAX as u64 => Err(Failure::TooManyStopTokens { count }),
             () if u64::from(resumed) > tokens => Err(Failure::Resumed { resumed, tokens }),

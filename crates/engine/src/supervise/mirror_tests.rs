@@ -148,6 +148,7 @@ impl Trial {
             max_tokens,
             stop_tokens: vec![3],
             sampling: Sampling::default(),
+            constraint: None,
             priority: Priority::Interactive,
             tenant: Tenant(1),
         };

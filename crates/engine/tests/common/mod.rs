@@ -1,6 +1,7 @@
 //! What the tests of the engine share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+use flint_engine::constrain::{Piece, Vocabulary};
 use flint_engine::device::scripted::{Script, Scripted, ScriptedOptions};
 use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
 use flint_engine::sample::Sampling;
@@ -11,7 +12,12 @@ pub fn options(script: Script) -> ScriptedOptions {
 }
 
 pub fn engine(options: ScriptedOptions) -> Engine {
-    Engine::new(Box::new(Scripted::new(options).unwrap()))
+    Engine::new(Box::new(Scripted::new(options).unwrap())).with_vocabulary(Box::new(|| Ok(bytes())))
+}
+
+/// Each token is a byte.
+pub fn bytes() -> Vocabulary {
+    Vocabulary { pieces: (0..=255).map(|byte| Piece::Text(vec![byte])).collect() }
 }
 
 pub fn request(sequence: u64, base: Base, tokens: &[u32], max_tokens: u32) -> Generate {
@@ -23,6 +29,7 @@ pub fn request(sequence: u64, base: Base, tokens: &[u32], max_tokens: u32) -> Ge
         max_tokens,
         stop_tokens: Vec::new(),
         sampling: Sampling::default(),
+        constraint: None,
         priority: Priority::Interactive,
         tenant: Tenant(1),
     }

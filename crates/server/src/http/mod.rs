@@ -1,5 +1,7 @@
 //! The HTTP surface: routes, and what all answers have in common.
 
+mod chat;
+mod completions;
 mod count;
 mod items;
 mod models;
@@ -31,6 +33,8 @@ pub fn router(server: Arc<Server>) -> Router {
     let app = App { server };
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
+        .route("/chat/completions", post(chat::create))
+        .route("/completions", post(completions::create))
         .route("/responses/input_tokens", post(count::input_tokens))
         .route("/responses/{id}", get(stored::get).delete(stored::delete))
         .route("/responses/{id}/cancel", post(stored::cancel))

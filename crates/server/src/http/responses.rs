@@ -7,16 +7,27 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use flint_engine::message::Tenant;
-use flint_wire::ApiError;
+use flint_wire::{ApiError, Request};
 use serde_json::Value;
 
 pub async fn create(State(app): State<App>, body: Bytes) -> Result<Response, Failed> {
     let body = parse(&body)?;
-    let (running, request) = app.server.turn(&body, Tenant::default(), None).await?;
-    match (request.stream, request.background) {
+    let request = Request::parse(&body)?;
+    let (stream, background) = (request.stream, request.background);
+    let running = app.server.turn(request, Some(&body), Tenant::default(), None).await?;
+    match (stream, background) {
         (true, _) => Ok(sse::events(running.read(0))),
         (false, true) => Ok(json(StatusCode::OK, &first(running.log.read(0)).await?)),
         (false, false) => Ok(json(StatusCode::OK, &last(running.log.read(0)).await?)),
+    }
+}
+
+/// The response as it ended, if it did not fail: the older forms have no place for a failure but the status.
+pub async fn done(reader: Reader) -> Result<Value, ApiError> {
+    let response = last(reader).await?;
+    match response["error"]["message"].as_str() {
+        Some(message) => Err(ApiError::internal(message)),
+        None => Ok(response),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Connection;
 use crate::limits::LANE_TURNS_WAITING_MAX;
 use crate::turn::{Control, Running, Steered};
-use flint_wire::{ApiError, Create, Frame, Item};
+use flint_wire::{ApiError, Create, Frame, Item, Request};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
@@ -140,8 +140,12 @@ async fn run(
 async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<State>, mut body: Value) {
     append_waiting(state, &mut body);
     let Connection { server, memory, tenant, outlet } = connection;
-    let mut running = match server.turn(&body, *tenant, Some(memory)).await {
-        Ok((running, _)) => running,
+    let begun = match Request::parse(&body) {
+        Ok(request) => server.turn(request, Some(&body), *tenant, Some(memory)).await,
+        Err(error) => Err(error),
+    };
+    let mut running = match begun {
+        Ok(running) => running,
         Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
     };
     loop {

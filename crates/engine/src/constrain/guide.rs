@@ -1,0 +1,128 @@
+//! One generation's place in its grammar.
+
+use super::compile::Draft;
+use super::error::{BadConstraint, words};
+use crate::limits::CONSTRAINT_WAIT_MS_MAX;
+use llguidance::api::StopReason;
+use llguidance::toktrie::SimpleVob;
+use llguidance::{TokenParser, panic_utils};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Follows a sequence token by token. What it allows depends on the grammar and the generated tokens alone.
+pub struct Guide {
+    draft: Arc<Draft>,
+    parser: Option<TokenParser>, // once the first mask was wanted
+    next: usize,                 // position of the first token that the parser has not seen
+}
+
+/// What may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allowed {
+    /// Those tokens whose logits are left.
+    Some,
+    /// Nothing: the grammar is at its end.
+    End,
+}
+
+impl Guide {
+    pub(super) fn new(draft: Arc<Draft>, begin: usize) -> Guide {
+        Guide { draft, parser: None, next: begin }
+    }
+
+    /// The same grammar from its beginning, for a generation whose first token has the position `begin`.
+    pub fn restart(self, begin: usize) -> Guide {
+        Guide::new(self.draft, begin)
+    }
+
+    /// Takes what the grammar forbids after `tokens` out of the logits. Any of the `stops` is allowed where
+    /// the grammar may end, and nowhere else. Waits for the compiler the first time.
+    pub fn mask(
+        &mut self,
+        tokens: &[u32],
+        stops: &[u32],
+        logits: &mut [f32],
+    ) -> Result<Allowed, BadConstraint> {
+        if self.advance(tokens)? == Allowed::End {
+            return Ok(Allowed::End);
+        }
+        let parser = self.parser()?;
+        let Some(mut mask) = guarded(|| allowed(parser))? else { return Ok(Allowed::End) };
+        guarded(|| allow_stops(parser, stops, &mut mask))?;
+        strike(logits, mask.as_slice());
+        Ok(Allowed::Some)
+    }
+
+    /// Hears of the tokens that have come since. Says whether the grammar is at its end.
+    pub fn advance(&mut self, tokens: &[u32]) -> Result<Allowed, BadConstraint> {
+        let fresh = tokens.get(self.next..).unwrap_or_default();
+        let parser = self.parser()?;
+        let ended = guarded(|| {
+            if parser.stopped() || (fresh.is_empty() && parser.check_stop()?) {
+                return Ok(true);
+            }
+            for &token in fresh {
+                parser.consume_token(token)?;
+                if parser.check_stop()? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })?;
+        self.next = tokens.len();
+        Ok(if ended { Allowed::End } else { Allowed::Some })
+    }
+
+    fn parser(&mut self) -> Result<&mut TokenParser, BadConstraint> {
+        match &mut self.parser {
+            Some(parser) => Ok(parser),
+            none => Ok(none.insert(self.draft.wait(Duration::from_millis(CONSTRAINT_WAIT_MS_MAX))?)),
+        }
+    }
+}
+
+/// The tokens that the grammar allows; none when it can only end.
+fn allowed(parser: &mut TokenParser) -> anyhow::Result<Option<SimpleVob>> {
+    let ends = parser.is_accepting();
+    match parser.compute_mask() {
+        Ok(mask) => Ok(Some(mask)),
+        Err(_) if ends && parser.stop_reason() == StopReason::NoExtensionBias => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A stop token that the grammar itself wants here, as its last word, is one that ends it too.
+fn allow_stops(parser: &mut TokenParser, stops: &[u32], mask: &mut SimpleVob) -> anyhow::Result<()> {
+    let (ends, count) = (parser.is_accepting(), mask.len());
+    for &stop in stops.iter().filter(|&&stop| (stop as usize) < count) {
+        let last = !ends && mask.is_allowed(stop) && {
+            let mut after = parser.clone();
+            after.consume_token(stop)?;
+            after.is_accepting()
+        };
+        mask.set(stop as usize, ends || last);
+    }
+    Ok(())
+}
+
+/// Leaves the logits whose bits are set.
+fn strike(logits: &mut [f32], mask: &[u32]) {
+    let words = mask.iter().copied().chain(std::iter::repeat(0));
+    for (logits, word) in logits.chunks_mut(u32::BITS as usize).zip(words) {
+        match word {
+            u32::MAX => {}
+            0 => logits.fill(f32::NEG_INFINITY),
+            word => logits.iter_mut().enumerate().for_each(|(bit, logit)| {
+                if word & (1 << bit) == 0 {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }),
+        }
+    }
+}
+
+/// A panic of llguidance's costs one generation, not the worker.
+fn guarded<T>(work: impl FnOnce() -> anyhow::Result<T>) -> Result<T, BadConstraint> {
+    panic_utils::catch_unwind(AssertUnwindSafe(work)).map_err(|error| BadConstraint::TooComplex(words(error)))
+}
