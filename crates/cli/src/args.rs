@@ -144,6 +144,12 @@ pub struct ServeArgs {
     /// The port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 8645, value_name = "N")]
     pub port: u16,
+    /// Where responses are kept [default: $FLINT_HOME, or flint in the user's data directory]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<std::path::PathBuf>,
+    /// Mebibytes of stored responses; above it the oldest are deleted [default: 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub data_mib: Option<u64>,
 }
 
 #[derive(Debug, Args)]

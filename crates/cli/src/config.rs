@@ -8,6 +8,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone)]
 pub struct Config {
     pub cache: PathBuf,
+    pub data: PathBuf, // what must not be lost
     pub store: Store,
     pub endpoints: Endpoints,
 }
@@ -26,15 +27,25 @@ impl Config {
                 hub_token: text("HF_TOKEN"),
                 python: path("FLINT_PYTHON").unwrap_or_else(|| "python3".into()),
             },
+            data: path("FLINT_HOME").unwrap_or_else(|| data_home().join("flint")),
             cache,
         }
     }
 }
 
 fn cache_home() -> PathBuf {
-    path("XDG_CACHE_HOME")
+    home("XDG_CACHE_HOME", ".cache")
+}
+
+fn data_home() -> PathBuf {
+    home("XDG_DATA_HOME", ".local/share")
+}
+
+/// The folder that a variable names, or else this one of the user's.
+fn home(name: &str, folder: &str) -> PathBuf {
+    path(name)
         .filter(|path| path.is_absolute())
-        .or_else(|| path("HOME").map(|home| home.join(".cache")))
+        .or_else(|| path("HOME").map(|home| home.join(folder)))
         .unwrap_or_else(env::temp_dir)
 }
 

@@ -22,6 +22,8 @@ pub enum CliError {
     Engine(#[from] EngineError),
     #[error("the answer failed: {0}")]
     Failed(#[from] Failure),
+    #[error(transparent)]
+    Data(#[from] flint_server::DataError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
     #[error("{0}")]
@@ -56,6 +58,7 @@ impl CliError {
             CliError::Text(_)
             | CliError::Engine(_)
             | CliError::Failed(_)
+            | CliError::Data(_)
             | CliError::Io { .. }
             | CliError::Peer(_) => 1,
         }

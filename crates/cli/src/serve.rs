@@ -12,7 +12,8 @@ use flint_engine::supervise::Supervisor;
 use flint_models::catalogue;
 use flint_models::sha256_of_file;
 use flint_open::ModelText;
-use flint_server::{Facts, Model, Server, Truth};
+use flint_server::limits::STORE_BYTES_DEFAULT;
+use flint_server::{Facts, Model, Server, Settings, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,12 @@ pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(),
     let (model, supervisor) = open(config, model)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
-    let served = runtime.block_on(listen(args, Server::new(vec![Arc::new(model)])));
+    let data = args.data.clone().unwrap_or_else(|| config.data.clone());
+    let store_bytes_max = args.data_mib.map_or(STORE_BYTES_DEFAULT, |mib| mib << 20);
+    let server = Server::new(Settings { models: vec![Arc::new(model)], data, store_bytes_max })?;
+    let served = runtime.block_on(listen(args, server));
+    // Before the engine: a response that still runs is to go on at the next start, not to fail now.
+    drop(runtime);
     drop(supervisor);
     served
 }

@@ -11,7 +11,7 @@ use flint_wire::chat::{ChatRequest, Chunks, completion};
 pub async fn create(State(app): State<App>, body: Bytes) -> Result<Response, Failed> {
     let ChatRequest { request, include_usage } = ChatRequest::parse(&parse(&body)?)?;
     let stream = request.stream;
-    let running = app.server.turn(request, Tenant::default(), &app.memory).await?;
+    let running = app.server.turn(request, None, Tenant::default(), None).await?;
     let reader = running.log.read(0);
     if stream {
         let mut chunks = Chunks::new(include_usage);

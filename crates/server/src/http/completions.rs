@@ -12,7 +12,7 @@ pub async fn create(State(app): State<App>, body: Bytes) -> Result<Response, Fai
     let CompletionRequest { request, echo, include_usage } = CompletionRequest::parse(&parse(&body)?)?;
     let stream = request.stream;
     let prompt = request.raw.as_ref().filter(|_| echo).map(|raw| raw.prompt.clone());
-    let running = app.server.turn(request, Tenant::default(), &app.memory).await?;
+    let running = app.server.turn(request, None, Tenant::default(), None).await?;
     let reader = running.log.read(0);
     if stream {
         let mut chunks = TextChunks::new(prompt, include_usage);

@@ -137,7 +137,7 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
     append_waiting(state, &mut body);
     let Connection { server, memory, tenant, outlet } = connection;
     let begun = match Request::parse(&body) {
-        Ok(request) => server.turn(request, *tenant, memory).await,
+        Ok(request) => server.turn(request, Some(&body), *tenant, Some(memory)).await,
         Err(error) => Err(error),
     };
     let mut running = match begun {
@@ -146,7 +146,7 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
     };
     loop {
         lock(state).current = Some(running.clone());
-        let done = outlet.response(running.log.read(0), name.clone()).await;
+        let done = outlet.response(running.read(0), name.clone()).await;
         // An error means that the client is gone: its response has no reader left and stops.
         if done.await.is_err() {
             break;
