@@ -13,7 +13,7 @@ use flint_models::catalogue;
 use flint_models::sha256_of_file;
 use flint_open::ModelText;
 use flint_server::limits::STORE_BYTES_DEFAULT;
-use flint_server::{Facts, Model, Server, Settings, Truth};
+use flint_server::{Data, Facts, Model, Server, Settings, Truth};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 
 pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
+    let data = args.data.as_ref().unwrap_or(&config.data);
+    let data = Data::claim(data)?;
     let (model, supervisor) = open(config, model)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
-    let data = args.data.clone().unwrap_or_else(|| config.data.clone());
     let store_bytes_max = args.data_mib.map_or(STORE_BYTES_DEFAULT, |mib| mib << 20);
     let server = Server::new(Settings { models: vec![Arc::new(model)], data, store_bytes_max })?;
     let served = runtime.block_on(listen(args, server));

@@ -43,7 +43,22 @@ impl Data {
         self.path.join("flint.db")
     }
 
-    pub fn store(&self, bytes_max: u64) -> Result<Sqlite, DataError> {
+    pub(crate) fn store(&self, bytes_max: u64) -> Result<Sqlite, DataError> {
         Ok(Sqlite::open(&self.database(), bytes_max)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_claimed_once_at_a_time() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("a/b");
+        let claimed = Data::claim(&path).unwrap();
+        assert!(matches!(Data::claim(&path), Err(DataError::InUse { .. })));
+        drop(claimed);
+        Data::claim(&path).unwrap();
     }
 }

@@ -31,7 +31,7 @@ mod writer;
 mod ws;
 
 pub use checked::Checked;
-pub use data::DataError;
+pub use data::{Data, DataError};
 pub use model::{Facts, Model, Truth};
 pub use server::{Server, Settings};
 pub use sessions::Sessions;

@@ -12,13 +12,12 @@ use flint_engine::message::Tenant;
 use flint_wire::{ApiError, Item, Request};
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a server is made with.
 pub struct Settings {
     pub models: Vec<Arc<Model>>,
-    pub data: PathBuf,        // the directory
+    pub data: Data,
     pub store_bytes_max: u64, // above it the oldest finished responses are deleted
 }
 
@@ -64,12 +63,12 @@ impl Memory {
 impl Server {
     /// Opens the data; responses that it has unfinished go on when the server runs.
     pub fn new(settings: Settings) -> Result<Server, DataError> {
-        let data = Data::claim(&settings.data)?;
-        let store = Arc::new(data.store(settings.store_bytes_max)?);
+        let Settings { models, data, store_bytes_max } = settings;
+        let store = Arc::new(data.store(store_bytes_max)?);
         let registry = Arc::new(Registry::default());
         let archive = Archive::start(store, registry.clone())
-            .map_err(|source| DataError::Io { path: settings.data, source })?;
-        Ok(Server { models: settings.models, registry, archive, _data: data })
+            .map_err(|source| DataError::Io { path: data.path.clone(), source })?;
+        Ok(Server { models, registry, archive, _data: data })
     }
 
     /// The model that a request means.

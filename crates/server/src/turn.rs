@@ -211,10 +211,13 @@ impl Turn {
         loop {
             self.server.registry.started(&self.running);
             // Both are told together, so if anything was told before, they were.
-            if self.past.next == 0 {
-                self.writer.created();
-                self.writer.in_progress();
-                self.flush();
+            match self.past.next {
+                0 => {
+                    self.writer.created();
+                    self.writer.in_progress();
+                    self.flush();
+                }
+                next => self.writer.resume_at(next),
             }
             let session = match self.request.generate {
                 true => self.leg(prepared, &mut controls).await,
@@ -261,7 +264,9 @@ impl Turn {
             let (new, generated) = (prepared.tokens.len() as u32, answer.tokens.len() as u32);
             let counts = Counts { new: new + generated, generated, ..Counts::default() };
             let ended = self.conclude(answer, how, counts, None);
-            return self.finish(prepared, ended);
+            self.finish(prepared, ended);
+            // The engine was not asked, so it has no sequence that could rest.
+            return Leg::Over(None);
         }
         let ended = match self.generate(&prepared, &answer.tokens, max_tokens) {
             Ok(generation) => self.follow(answer, &generation, controls).await,
@@ -275,14 +280,12 @@ impl Turn {
 
     /// The state of the answer after the tokens of an earlier process, whose events have been told.
     fn replay(&mut self) -> Answer {
-        let decoder = self.decoder();
+        let (decoder, next) = (self.decoder(), self.writer.next_number());
         let mut answer = Answer { decoder, deltas: Vec::new(), tokens: Vec::new(), done: 0 };
         for heard in std::mem::take(&mut self.past.heard) {
             self.hear(&mut answer, &heard.sampled());
         }
-        if self.past.next > 0 {
-            self.writer.resume_at(self.past.next);
-        }
+        self.writer.resume_at(next);
         answer
     }
 
