@@ -119,7 +119,7 @@ impl Drop for Server {
 
 /// The local user's key.
 fn read_key(home: &Path) -> String {
-    std::fs::read_to_string(home.join("key")).unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string(home.join("key")).unwrap_or("none".into()).trim().to_owned()
 }
 
 fn answer(bytes: &[u8]) -> Answer {
