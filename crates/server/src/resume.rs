@@ -61,7 +61,7 @@ impl Server {
         let request = request(record)?;
         let history = history(&*self.archive.store, record)?;
         let conversation = conversation(&request, &history)?;
-        let held = held(&model, &request, &conversation.tools)?;
+        let held = held(&model, &request, &conversation)?;
         let (id, tenant, store) = (record.id.clone(), record.tenant, self.archive.store.clone());
         let (running, controls) = Running::again(id, tenant, store, progress.next);
         let prepared = Prepared {

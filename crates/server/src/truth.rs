@@ -8,9 +8,8 @@ use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 
 /// The times of one turn.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
-    pub arrived: Instant,
     pub queued: Duration,
     pub rendered: Duration,
     pub sent: Option<Instant>, // to the engine
@@ -19,11 +18,6 @@ pub struct Timing {
 }
 
 impl Timing {
-    pub fn new(arrived: Instant) -> Timing {
-        let none = Duration::ZERO;
-        Timing { arrived, queued: none, rendered: none, sent: None, first_token: None, ended: None }
-    }
-
     pub fn prefill(&self) -> Option<Duration> {
         Some(self.first_token.or(self.ended)?.duration_since(self.sent?))
     }

@@ -51,13 +51,13 @@ pub enum Control {
     },
 }
 
-/// What becomes of a steer.
-#[derive(Debug)]
+/// What becomes of a steer. The first two are told among the response's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steered {
-    /// The successor, which begins as soon as the response has ended.
-    Accepted(Arc<Running>),
-    /// The response waits for the outputs of these calls; the steer can only follow them.
-    Pending { calls: Vec<String> },
+    /// A successor begins as soon as the response has ended.
+    Accepted,
+    /// The response has called tools: the steer can only follow their outputs.
+    Pending,
     /// There was nothing to steer.
     Late,
 }
@@ -163,14 +163,14 @@ impl Turn {
         on_end: Option<Remember>,
     ) -> Result<(Turn, Prepared, mpsc::Receiver<Control>), ApiError> {
         let arrived = Instant::now();
-        let held = held(&model, &request, &conversation.tools)?;
+        let held = held(&model, &request, &conversation)?;
         let owner = Owner { tenant, key: request.cache_key.as_deref() };
         let prepared = prepare(&model, &conversation, owner, request.generate)?;
         let (controls, receiver) = mpsc::channel(CONTROLS_WAITING_MAX);
         let store = request.store.then(|| server.archive.store.clone());
         let running = Arc::new(Running::new(tenant, controls, store));
         let turn = Turn::new(server, model, request, conversation, running, now(), held);
-        let timing = Timing { rendered: arrived.elapsed(), ..Timing::new(arrived) };
+        let timing = Timing { rendered: arrived.elapsed(), ..Timing::default() };
         Ok((Turn { timing, on_end, ..turn }, prepared, receiver))
     }
 
@@ -191,7 +191,7 @@ impl Turn {
             seed: seed(&request),
             origin: None,
             past: Past::default(),
-            timing: Timing::new(Instant::now()),
+            timing: Timing::default(),
             on_end: None,
             held,
             server,
@@ -433,21 +433,26 @@ impl Turn {
     /// What a control makes of the response: nothing, or its end.
     fn control(&mut self, control: Control, stopping: &mut Option<How>) -> Option<How> {
         match (control, stopping) {
-            (Control::Steer { items, answer }, Some(How::Steered(waiting, successor))) => {
+            (Control::Steer { items, answer }, Some(How::Steered(waiting, _))) => {
                 waiting.extend(items);
-                let _ = answer.send(Steered::Accepted(successor.clone()));
+                self.writer.steer_accepted(&new_id("steer"));
+                let _ = answer.send(Steered::Accepted);
+                None
+            }
+            (Control::Steer { answer, .. }, None) if !self.writer.required_input().is_empty() => {
+                self.writer.steer_pending(&new_id("steer"));
+                self.flush();
+                let _ = answer.send(Steered::Pending);
                 None
             }
             (Control::Steer { items, answer }, None) => {
-                let calls = self.writer.calls();
-                if !calls.is_empty() {
-                    let _ = answer.send(Steered::Pending { calls });
-                    return None;
-                }
                 let (controls, store) = (self.running.controls.clone(), self.running.store.clone());
                 let successor = Arc::new(Running::new(self.tenant, controls, store));
                 let successor = self.running.successor.get_or_init(|| successor).clone();
-                let _ = answer.send(Steered::Accepted(successor.clone()));
+                // Told with the response's last events, at the next token: a process that dies before has promised
+                // nothing that the next one does not know of.
+                self.writer.steer_accepted(&new_id("steer"));
+                let _ = answer.send(Steered::Accepted);
                 Some(How::Steered(items, successor))
             }
             (Control::Steer { answer, .. }, Some(_)) => {
@@ -461,7 +466,9 @@ impl Turn {
 
     /// Whether the one call that was allowed is there.
     fn has_called_enough(&self) -> bool {
-        !self.request.parallel_tool_calls && self.writer.between_items() && !self.writer.calls().is_empty()
+        !self.request.parallel_tool_calls
+            && self.writer.between_items()
+            && !self.writer.required_input().is_empty()
     }
 
     fn stop(&self, generation: &Generation) {
@@ -539,7 +546,7 @@ impl Turn {
         self.past = Past::default();
         match go_on(&self.model, &self.conversation, session, prints, true) {
             Ok(prepared) => {
-                self.timing = Timing { rendered: arrived.elapsed(), ..Timing::new(arrived) };
+                self.timing = Timing { rendered: arrived.elapsed(), ..Timing::default() };
                 Leg::Steered(Box::new(prepared))
             }
             Err(error) => {
@@ -634,7 +641,11 @@ fn writer(
         metadata: truth::served(model, request, held),
         settings: request.settings(),
     };
-    Writer::new(response, conversation.tools.clone())
+    let mut writer = Writer::new(response, conversation.tools.clone());
+    if conversation.is_compaction() {
+        writer.compact();
+    }
+    writer
 }
 
 pub fn now() -> u64 {

@@ -1,7 +1,7 @@
 //! The real binary, the real small model, and a real pseudo-terminal.
 #![allow(dead_code)]
 
-pub mod serve;
+pub mod server;
 
 use std::fs::File;
 use std::io::{Read, Write};

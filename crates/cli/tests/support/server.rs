@@ -1,0 +1,253 @@
+//! The real server on a real socket.
+
+use super::{MODEL, PATIENCE, flint, model_file};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::{Message, WebSocket};
+
+/// A server that ends with the test.
+pub struct Server {
+    child: Child,
+    pub address: String, // host:port
+    pub key: String,
+    pub home: tempfile::TempDir,
+}
+
+/// The answer to one request.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+impl Server {
+    /// Serves the small model.
+    pub fn start(args: &[&str]) -> Server {
+        model_file();
+        let home = tempfile::tempdir().unwrap();
+        Server::start_in(home, args)
+    }
+
+    /// Serves answers that are given, at a given number of tokens a second.
+    pub fn scripted(lines: &[(&str, &str)], rate: f64) -> Server {
+        model_file();
+        let home = tempfile::tempdir().unwrap();
+        let lines: Vec<Value> = lines
+            .iter()
+            .map(|(said, answer)| {
+                let cue = format!("{said}<|im_end|>\n<|im_start|>assistant\n");
+                serde_json::json!({"cue": cue, "answer": format!("{answer}<|im_end|>")})
+            })
+            .collect();
+        let script = home.path().join("script.json");
+        std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
+        let script = script.to_str().unwrap().to_owned();
+        Server::start_in(home, &["--scripted", &script])
+    }
+
+    pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
+        let (child, address) = launch(home.path(), args);
+        let key = read_key(home.path());
+        Server { child, address, key, home }
+    }
+
+    /// `kill -9`, then another server in the same home.
+    pub fn restart(&mut self, args: &[&str]) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        (self.child, self.address) = launch(self.home.path(), args);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, None)
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        self.request("POST", path, Some(&body.to_string()))
+    }
+
+    pub fn request(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
+        let mut bytes = Vec::new();
+        self.send(method, path, body).read_to_end(&mut bytes).unwrap();
+        answer(&bytes)
+    }
+
+    /// The events of an answer, one by one as they come.
+    pub fn stream(&self, method: &str, path: &str, body: Option<&str>) -> Stream {
+        Stream { lines: BufReader::new(self.send(method, path, body)) }
+    }
+
+    fn send(&self, method: &str, path: &str, body: Option<&str>) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let body = body.unwrap_or_default();
+        let Server { address, key, .. } = self;
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        stream
+    }
+
+    pub fn socket(&self) -> Socket {
+        let mut request = format!("ws://{}/v1/responses", self.address).into_client_request().unwrap();
+        let bearer = format!("Bearer {}", self.key).parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (socket, _) = tungstenite::client(request, stream).unwrap();
+        Socket { socket }
+    }
+}
+
+/// Starts a server and waits until it listens.
+fn launch(home: &Path, args: &[&str]) -> (Child, String) {
+    let mut command = flint();
+    command.args(["serve", "--port", "0"]).args(args).env("FLINT_HOME", home);
+    if !args.contains(&"-m") {
+        command.args(["-m", MODEL]);
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").expect(&line);
+    let address = address.strip_suffix("/v1").expect(&line).to_owned();
+    (child, address)
+}
+
+/// The events of a stream as JSON text. Ends where the stream does, even if that is torn.
+pub struct Stream {
+    lines: BufReader<TcpStream>,
+}
+
+impl Iterator for Stream {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.lines.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            // Each event is a chunk of its own, so its lines are whole whatever stands between chunks.
+            if let Some(data) = line.strip_prefix("data: ") {
+                return Some(data.trim_end().to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The local user's key.
+fn read_key(home: &Path) -> String {
+    std::fs::read_to_string(home.join("key")).unwrap_or_default().trim().to_owned()
+}
+
+fn answer(bytes: &[u8]) -> Answer {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect(head);
+    let body = match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        true => dechunked(body),
+        false => body.to_owned(),
+    };
+    Answer { status, head: head.to_owned(), body }
+}
+
+fn dechunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap();
+        whole.push_str(&rest[..size]);
+        body = rest[size..].strip_prefix("\r\n").unwrap_or_default();
+    }
+    whole
+}
+
+/// The JSON of each `data:` line of an event stream.
+pub fn events(body: &str) -> Vec<Value> {
+    let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+/// One WebSocket.
+pub struct Socket {
+    socket: WebSocket<TcpStream>,
+}
+
+impl Socket {
+    pub fn send(&mut self, frame: &Value) {
+        self.send_text(&frame.to_string());
+    }
+
+    pub fn send_text(&mut self, text: &str) {
+        self.socket.send(Message::text(text)).unwrap();
+    }
+
+    pub fn send_binary(&mut self, bytes: &[u8]) {
+        self.socket.send(Message::binary(bytes.to_vec())).unwrap();
+    }
+
+    /// The next event.
+    pub fn next(&mut self) -> Value {
+        loop {
+            match self.socket.read().unwrap() {
+                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("not an event: {other:?}"),
+            }
+        }
+    }
+
+    /// All events up to the first of this type, which is the last one.
+    pub fn until(&mut self, kind: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        loop {
+            let event = self.next();
+            let found = event["type"] == kind;
+            let ends = [
+                "error",
+                "response.completed",
+                "response.incomplete",
+                "response.failed",
+                "response.cancelled",
+            ];
+            let ended = ends.iter().any(|end| event["type"] == *end);
+            events.push(event);
+            if found {
+                return events;
+            }
+            assert!(!ended, "no {kind}: {:?}", events.last());
+        }
+    }
+}
+
+/// The text of all deltas.
+pub fn text(events: &[Value]) -> String {
+    let deltas = events.iter().filter(|event| event["type"] == "response.output_text.delta");
+    deltas.map(|event| event["delta"].as_str().unwrap()).collect()
+}
