@@ -3,10 +3,8 @@
 mod support;
 
 use serde_json::{Value, json};
-use std::os::unix::fs::PermissionsExt;
-use support::serve::{Server, serve};
-use support::{MODEL, model_file, stderr};
-use tempfile::TempDir;
+use support::server::{Server, Stream};
+use support::{MODEL, flint, model_file, stderr};
 
 fn id(event: &str) -> String {
     let event: Value = serde_json::from_str(event).unwrap();
@@ -42,30 +40,55 @@ fn check_order(events: &[String]) {
     assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>(), "none lost, none doubled");
 }
 
+/// Begins a response, and its stream.
+fn create(server: &Server, request: &Value) -> Stream {
+    server.stream("POST", "/v1/responses", Some(&request.to_string()))
+}
+
+fn path(id: &Value) -> String {
+    format!("/v1/responses/{}", id.as_str().unwrap())
+}
+
+/// What is told of a response after event number `last`.
+fn rest(server: &Server, id: &str, last: u64) -> Stream {
+    server.stream("GET", &format!("/v1/responses/{id}?stream=true&starting_after={last}"), None)
+}
+
+fn post(server: &Server, path: &str, body: &Value) -> (u16, Value) {
+    let answer = server.post(path, body);
+    (answer.status, answer.json())
+}
+
+fn get(server: &Server, path: &str) -> (u16, Value) {
+    let answer = server.get(path);
+    (answer.status, answer.json())
+}
+
+fn delete(server: &Server, path: &str) -> (u16, Value) {
+    let answer = server.request("DELETE", path, None);
+    (answer.status, answer.json())
+}
+
 /// Kills the server whenever this many events have been read, and reads on from the next one.
 fn check_cuts(request: &Value, cuts: &[usize]) {
-    let data = TempDir::new().unwrap();
-    let mut server = Server::with_data(data.path());
-    let mut stream = server.stream("/responses", Some(request));
+    let mut server = Server::start();
+    let mut stream = create(&server, request);
     let mut events: Vec<String> = Vec::new();
     for &cut in cuts {
         events.extend(stream.by_ref().take(cut - events.len()));
         assert_eq!(events.len(), cut, "the answer is too short to be cut there");
-        server.kill();
-        server = Server::with_data(data.path());
-        let last = number(events.last().unwrap());
-        let path = format!("/responses/{}?stream=true&starting_after={last}", id(&events[0]));
-        stream = server.stream(&path, None);
+        server.restart(&[]);
+        stream = rest(&server, &id(&events[0]), number(events.last().unwrap()));
     }
     events.extend(stream);
     check_order(&events);
-    let whole: Vec<String> = server.stream("/responses", Some(request)).collect();
+    let whole: Vec<String> = create(&server, request).collect();
     assert_eq!(said(&id(&events[0]), &events), said(&id(&whole[0]), &whole));
-    let path = format!("/responses/{}", id(&events[0]));
-    let again: Vec<String> = server.stream(&format!("{path}?stream=true"), None).collect();
+    let path = path(&id(&events[0]).into());
+    let again: Vec<String> = server.stream("GET", &format!("{path}?stream=true"), None).collect();
     assert_eq!(again, events, "who comes later is told the same");
     let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
-    assert_eq!(server.get(&path), (200, last["response"].clone()));
+    assert_eq!(get(&server, &path), (200, last["response"].clone()));
     check_went_on(&last["response"]);
 }
 
@@ -94,34 +117,54 @@ fn what_was_drawn_and_its_probabilities_survive_too() {
 
 #[test]
 fn a_background_response_needs_no_reader() {
-    let data = TempDir::new().unwrap();
-    let server = Server::with_data(data.path());
+    let mut server = Server::start();
     let request = json!({"input": "Count to twenty.", "background": true, "max_output_tokens": 80});
-    let (status, begun) = server.post("/responses", &request);
+    let (status, begun) = post(&server, "/v1/responses", &request);
     assert_eq!((status, &begun["status"]), (200, &json!("in_progress")));
-    server.kill();
-    let server = Server::with_data(data.path());
-    let path = format!("/responses/{}", begun["id"].as_str().unwrap());
-    let events: Vec<String> = server.stream(&format!("{path}?stream=true"), None).collect();
+    server.restart(&[]);
+    let path = path(&begun["id"]);
+    let events: Vec<String> = server.stream("GET", &format!("{path}?stream=true"), None).collect();
     check_order(&events);
-    let (_, ended) = server.get(&path);
+    let (_, ended) = get(&server, &path);
     assert_ne!(ended["status"], "in_progress");
     assert_eq!(ended["created_at"], begun["created_at"]);
     assert_ne!(ended["output"][0]["content"][0]["text"], "");
 }
 
 #[test]
+fn a_conversation_goes_on_after_a_restart() {
+    let mut server = Server::start();
+    let first = json!({"input": "Say hi.", "max_output_tokens": 8});
+    let (_, first) = post(&server, "/v1/responses", &first);
+    let follow = json!({"input": "Tell a long story.", "stream": true, "max_output_tokens": 100,
+        "previous_response_id": first["id"]});
+    let mut events: Vec<String> = create(&server, &follow).take(12).collect();
+    server.restart(&[]);
+    events.extend(rest(&server, &id(&events[0]), 11));
+    check_order(&events);
+    let third =
+        json!({"input": "Thank you.", "max_output_tokens": 4, "previous_response_id": id(&events[0])});
+    let (status, third) = post(&server, "/v1/responses", &third);
+    assert_eq!(status, 200, "{third}");
+    let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
+    let told = last["response"]["usage"]["total_tokens"].as_u64();
+    assert!(third["usage"]["input_tokens"].as_u64() > told, "it holds all that was said before");
+    assert!(
+        third["usage"]["input_tokens_details"]["cached_tokens"].as_u64() > Some(100),
+        "{}",
+        third["usage"]
+    );
+}
+
+#[test]
 fn a_response_whose_model_is_gone_fails_in_words() {
-    let data = TempDir::new().unwrap();
-    let server = Server::with_data(data.path());
+    let mut server = Server::start();
     let request = json!({"input": "Tell a long story.", "stream": true, "max_output_tokens": 400});
-    let events: Vec<String> = server.stream("/responses", Some(&request)).take(6).collect();
-    server.kill();
-    let other = data.path().join("other.gguf");
+    let events: Vec<String> = create(&server, &request).take(6).collect();
+    let other = server.home.path().join("other.gguf");
     std::os::unix::fs::symlink(model_file(), &other).unwrap();
-    let server = Server::start(serve(data.path()).arg("-m").arg(&other));
-    let path = format!("/responses/{}?stream=true&starting_after=5", id(&events[0]));
-    let last = server.stream(&path, None).last().unwrap();
+    server.restart(&["-m", other.to_str().unwrap()]);
+    let last = rest(&server, &id(&events[0]), 5).last().unwrap();
     let last: Value = serde_json::from_str(&last).unwrap();
     assert_eq!(last["type"], "response.failed");
     let message = last["response"]["error"]["message"].as_str().unwrap();
@@ -134,82 +177,81 @@ fn a_response_whose_model_is_gone_fails_in_words() {
 
 #[test]
 fn stored_responses_can_be_read_listed_continued_and_deleted() {
-    let data = TempDir::new().unwrap();
-    let server = Server::with_data(&data.path().join("new"));
+    let server = Server::start();
     let input =
         json!([{"role": "user", "content": "My name is Ada."}, {"role": "user", "content": "Say hi."}]);
     let request = json!({"input": input, "max_output_tokens": 8});
-    let (_, first) = server.post("/responses", &request);
-    let path = format!("/responses/{}", first["id"].as_str().unwrap());
-    assert_eq!(server.get(&path), (200, first.clone()));
+    let (_, first) = post(&server, "/v1/responses", &request);
+    let path = path(&first["id"]);
+    assert_eq!(get(&server, &path), (200, first.clone()));
 
-    let (_, list) = server.get(&format!("{path}/input_items?limit=1&order=asc"));
+    let (_, list) = get(&server, &format!("{path}/input_items?limit=1&order=asc"));
     assert_eq!(list["data"][0]["content"], "My name is Ada.");
     assert_eq!(list["has_more"], true);
-    let rest = format!("{path}/input_items?order=asc&after={}", list["last_id"].as_str().unwrap());
-    assert_eq!(server.get(&rest).1["data"][0]["content"], "Say hi.");
+    let next = format!("{path}/input_items?order=asc&after={}", list["last_id"].as_str().unwrap());
+    assert_eq!(get(&server, &next).1["data"][0]["content"], "Say hi.");
 
     let follow = json!({"input": "And now?", "max_output_tokens": 4, "previous_response_id": first["id"]});
-    let (status, count) = server.post("/responses/input_tokens", &follow);
+    let (status, count) = post(&server, "/v1/responses/input_tokens", &follow);
     assert_eq!((status, &count["object"]), (200, &json!("response.input_tokens")));
-    let (status, second) = server.post("/responses", &follow);
+    let (status, second) = post(&server, "/v1/responses", &follow);
     assert_eq!((status, &second["previous_response_id"]), (200, &first["id"]));
     assert!(second["usage"]["input_tokens"].as_u64() > first["usage"]["input_tokens"].as_u64());
     assert!(count["input_tokens"].as_u64() > first["usage"]["input_tokens"].as_u64());
 
-    assert_eq!(server.delete(&path).1["deleted"], true);
-    for (status, error) in
-        [server.get(&path), server.delete(&path), server.get(&format!("{path}/input_items"))]
-    {
+    assert_eq!(delete(&server, &path).1["deleted"], true);
+    let items = get(&server, &format!("{path}/input_items"));
+    for (status, error) in [get(&server, &path), delete(&server, &path), items] {
         assert_eq!((status, &error["error"]["code"]), (404, &json!("response_not_found")));
     }
-    let (status, error) = server.post("/responses", &follow);
+    let (status, error) = post(&server, "/v1/responses", &follow);
     assert_eq!((status, &error["error"]["code"]), (400, &json!("previous_response_not_found")));
+}
 
-    let unstored = json!({"input": "Hi.", "max_output_tokens": 2, "store": false});
-    let (_, unstored) = server.post("/responses", &unstored);
-    assert_eq!(server.get(&format!("/responses/{}", unstored["id"].as_str().unwrap())).0, 404);
-    let mode = std::fs::metadata(data.path().join("new")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o700);
+#[test]
+fn what_is_not_to_be_stored_is_not() {
+    let server = Server::start();
+    let request = json!({"input": "Hi.", "max_output_tokens": 2, "store": false});
+    let (_, unstored) = post(&server, "/v1/responses", &request);
+    assert_eq!(get(&server, &path(&unstored["id"])).0, 404);
 }
 
 #[test]
 fn a_running_response_can_be_cancelled_and_keeps_what_it_said() {
-    let data = TempDir::new().unwrap();
-    let server = Server::with_data(data.path());
+    let server = Server::start();
     let request = json!({"input": "Tell a long story.", "background": true, "stream": true});
-    let mut stream = server.stream("/responses", Some(&request));
+    let mut stream = create(&server, &request);
     let events: Vec<String> = stream.by_ref().take(8).collect();
-    let path = format!("/responses/{}", id(&events[0]));
-    let (status, cancelled) = server.post(&format!("{path}/cancel"), &json!({}));
+    let cancel = format!("/v1/responses/{}/cancel", id(&events[0]));
+    let (status, cancelled) = post(&server, &cancel, &json!({}));
     assert_eq!((status, &cancelled["status"]), (200, &json!("cancelled")));
     assert_ne!(cancelled["output"][0]["content"][0]["text"], "");
     assert!(stream.last().unwrap().contains("response.cancelled"));
-    assert_eq!(server.post(&format!("{path}/cancel"), &json!({})), (200, cancelled));
-    assert_eq!(server.post("/responses/resp_unknown/cancel", &json!({})).0, 404);
+    assert_eq!(post(&server, &cancel, &json!({})), (200, cancelled));
+    assert_eq!(post(&server, "/v1/responses/resp_unknown/cancel", &json!({})).0, 404);
 }
 
 #[test]
 fn what_does_not_fit_into_the_store_is_refused_and_nothing_else() {
-    let data = TempDir::new().unwrap();
-    let server = Server::start(serve(data.path()).args(["-m", MODEL, "--data-mib", "1"]));
+    let server = Server::start_in(tempfile::tempdir().unwrap(), &["--data-mib", "1"]);
     let large =
         json!({"input": "Hi.", "max_output_tokens": 2, "client_metadata": {"x": "y".repeat(2 << 20)}});
-    let (status, error) = server.post("/responses", &large);
+    let (status, error) = post(&server, "/v1/responses", &large);
     assert_eq!((status, &error["error"]["code"]), (503, &json!("store_unavailable")));
     let message = error["error"]["message"].as_str().unwrap();
     assert!(message.contains("no room left") && message.contains("Send \"store\": false"), "{message}");
     let mut unstored = large;
     unstored["store"] = false.into();
-    assert_eq!(server.post("/responses", &unstored).0, 200);
-    assert_eq!(server.post("/responses", &json!({"input": "Hi.", "max_output_tokens": 2})).0, 200);
+    assert_eq!(post(&server, "/v1/responses", &unstored).0, 200);
+    assert_eq!(post(&server, "/v1/responses", &json!({"input": "Hi.", "max_output_tokens": 2})).0, 200);
 }
 
 #[test]
 fn a_data_directory_has_one_server() {
-    let data = TempDir::new().unwrap();
-    let _server = Server::with_data(data.path());
-    let second = serve(data.path()).args(["-m", MODEL]).output().unwrap();
+    let server = Server::start();
+    let mut second = flint();
+    let second = second.args(["serve", "-m", MODEL, "--port", "0", "--data"]).arg(server.home.path());
+    let second = second.output().unwrap();
     assert!(!second.status.success());
     assert!(stderr(&second).contains("is in use by another flint serve"), "{}", stderr(&second));
 }

@@ -51,12 +51,14 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_directory_is_claimed_once_at_a_time() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("a/b");
         let claimed = Data::claim(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         assert!(matches!(Data::claim(&path), Err(DataError::InUse { .. })));
         drop(claimed);
         Data::claim(&path).unwrap();

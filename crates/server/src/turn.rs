@@ -436,7 +436,6 @@ impl Turn {
             (Control::Steer { items, answer }, Some(How::Steered(waiting, _))) => {
                 waiting.extend(items);
                 self.writer.steer_accepted(&new_id("steer"));
-                self.flush();
                 let _ = answer.send(Steered::Accepted);
                 None
             }
@@ -450,8 +449,9 @@ impl Turn {
                 let (controls, store) = (self.running.controls.clone(), self.running.store.clone());
                 let successor = Arc::new(Running::new(self.tenant, controls, store));
                 let successor = self.running.successor.get_or_init(|| successor).clone();
+                // Told with the response's last events, at the next token: a process that dies before has promised
+                // nothing that the next one does not know of.
                 self.writer.steer_accepted(&new_id("steer"));
-                self.flush();
                 let _ = answer.send(Steered::Accepted);
                 Some(How::Steered(items, successor))
             }

@@ -1,7 +1,6 @@
 //! The real binary, the real small model, and a real pseudo-terminal.
 #![allow(dead_code)]
 
-pub mod serve;
 pub mod server;
 
 use std::fs::File;

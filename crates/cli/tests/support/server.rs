@@ -33,12 +33,12 @@ impl Answer {
 impl Server {
     /// Serves the small model.
     pub fn start() -> Server {
-        Server::start_in(tempfile::tempdir().unwrap(), MODEL, &[])
+        Server::start_in(tempfile::tempdir().unwrap(), &[])
     }
 
     /// Serves another model.
     pub fn of(model: &str) -> Server {
-        Server::start_in(tempfile::tempdir().unwrap(), model, &[])
+        Server::start_in(tempfile::tempdir().unwrap(), &["-m", model])
     }
 
     /// Serves answers that are given, at a given number of tokens a second.
@@ -54,20 +54,20 @@ impl Server {
         let script = home.path().join("script.json");
         std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
         let script = script.to_str().unwrap().to_owned();
-        Server::start_in(home, MODEL, &["--scripted", &script])
+        Server::start_in(home, &["--scripted", &script])
     }
 
-    pub fn start_in(home: tempfile::TempDir, model: &str, args: &[&str]) -> Server {
-        model_file();
-        let mut command = flint();
-        command.args(["serve", "-m", model, "--port", "0"]).args(args).env("FLINT_HOME", home.path());
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on http://").expect(&line);
-        let address = address.strip_suffix("/v1").expect(&line).to_owned();
+    pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
+        let (child, address) = launch(home.path(), args);
         let key = read_key(home.path());
         Server { child, address, key, home }
+    }
+
+    /// `kill -9`, then another server in the same home.
+    pub fn restart(&mut self, args: &[&str]) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        (self.child, self.address) = launch(self.home.path(), args);
     }
 
     pub fn pid(&self) -> u32 {
@@ -83,6 +83,17 @@ impl Server {
     }
 
     pub fn request(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
+        let mut bytes = Vec::new();
+        self.send(method, path, body).read_to_end(&mut bytes).unwrap();
+        answer(&bytes)
+    }
+
+    /// The events of an answer, one by one as they come.
+    pub fn stream(&self, method: &str, path: &str, body: Option<&str>) -> Stream {
+        Stream { lines: BufReader::new(self.send(method, path, body)) }
+    }
+
+    fn send(&self, method: &str, path: &str, body: Option<&str>) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let body = body.unwrap_or_default();
@@ -94,9 +105,7 @@ impl Server {
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        answer(&bytes)
+        stream
     }
 
     pub fn socket(&self) -> Socket {
@@ -107,6 +116,45 @@ impl Server {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (socket, _) = tungstenite::client(request, stream).unwrap();
         Socket { socket }
+    }
+}
+
+/// Starts a server and waits until it listens.
+fn launch(home: &Path, args: &[&str]) -> (Child, String) {
+    model_file();
+    let mut command = flint();
+    command.args(["serve", "--port", "0"]).args(args).env("FLINT_HOME", home);
+    if !args.contains(&"-m") {
+        command.args(["-m", MODEL]);
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").expect(&line);
+    let address = address.strip_suffix("/v1").expect(&line).to_owned();
+    (child, address)
+}
+
+/// The events of a stream as JSON text. Ends where the stream does, even if that is torn.
+pub struct Stream {
+    lines: BufReader<TcpStream>,
+}
+
+impl Iterator for Stream {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.lines.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            // Each event is a chunk of its own, so its lines are whole whatever stands between chunks.
+            if let Some(data) = line.strip_prefix("data: ") {
+                return Some(data.trim_end().to_owned());
+            }
+        }
     }
 }
 
