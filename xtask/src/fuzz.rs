@@ -23,10 +23,11 @@ const fn target(name: &'static str, input_bytes_max: usize, allocation_mb_max: u
     Target { name, input_bytes_max, allocation_mb_max, memory_mb_max: 2048 }
 }
 
-/// A template may make text of 256 MiB; all else answers to inputs of some kilobytes.
-const TARGETS: [Target; 8] = [
+/// A template may make text of 256 MiB, and the lexer of a constraint is large; all else answers to inputs of some kilobytes.
+const TARGETS: [Target; 9] = [
     target("gguf", 16 << 10, 64),
     target("safetensors", 24 << 10, 64),
+    Target { memory_mb_max: 4096, ..target("constrain", 2 << 10, 1024) },
     target("link", 4 << 10, 64),
     target("tokenizer", 8 << 10, 256),
     Target { memory_mb_max: 4096, ..target("template", 4 << 10, 1024) },

@@ -37,6 +37,9 @@ pub struct ModelArgs {
     /// Tokens that the KV pool holds, over all sequences [default: the model's context, at most 32768]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(32..))]
     pub kv_tokens: Option<u32>,
+    /// Play the answers of this file instead of computing them: for tests and load
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    pub scripted: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -148,6 +151,9 @@ pub struct ServeArgs {
     /// Where responses are kept [default: $FLINT_HOME, or flint in the user's data directory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<std::path::PathBuf>,
+    /// Mebibytes of stored responses; above it the oldest are deleted [default: 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    pub data_mib: Option<u64>,
     /// Another name under which clients reach the server, with or without a port; may be given several times
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,

@@ -28,6 +28,8 @@ pub enum CliError {
     Database(#[from] flint_server::database::DatabaseError),
     #[error(transparent)]
     Tls(#[from] flint_server::TlsError),
+    #[error(transparent)]
+    Data(#[from] flint_server::DataError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
     #[error("{0}")]
@@ -65,6 +67,7 @@ impl CliError {
             | CliError::Key(_)
             | CliError::Database(_)
             | CliError::Tls(_)
+            | CliError::Data(_)
             | CliError::Io { .. }
             | CliError::Peer(_) => 1,
         }

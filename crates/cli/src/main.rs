@@ -13,6 +13,7 @@ mod models;
 mod peer;
 mod progress;
 mod run;
+mod scripted;
 mod serve;
 mod session;
 mod settings;

@@ -3,7 +3,6 @@
 use crate::args::{ModelArgs, ServeArgs};
 use crate::config::Config;
 use crate::error::CliError;
-use crate::key;
 use crate::models;
 use crate::progress::Spinner;
 use crate::session::start_worker;
@@ -14,11 +13,14 @@ use flint_engine::supervise::Supervisor;
 use flint_models::catalogue;
 use flint_models::sha256_of_file;
 use flint_open::ModelText;
-use flint_server::keys::{self, Local, Ring};
+use flint_server::keys::{self, Local, Ring, Table};
+use flint_server::limits::STORE_BYTES_DEFAULT;
 use flint_server::usage::Books;
-use flint_server::{Facts, Front, Gate, Model, Rules, Server, Style, Tls, Truth, database};
+use flint_server::{
+    Data, Facts, Front, Gate, Model, Rules, Server, Settings as ServerSettings, Style, Tls, Truth,
+};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
@@ -26,15 +28,20 @@ use tokio::net::TcpListener;
 pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
     let front = front(args)?;
     let settings = Settings::read(config)?;
-    let keys = keys(config, args.data.as_deref())?;
-    let books = Books::open(&data_file(config, args))?;
+    let data = Data::claim(args.data.as_ref().unwrap_or(&config.data))?;
+    let keys = keys(config, &data)?;
+    let books = Books::open(&data.database())?;
     let (model, supervisor) = open(config, model)?;
     let style = if args.log_json { Style::Json } else { Style::Plain };
     let rules = Rules { limits: settings.limits, prices: settings.prices, style };
     let gate = Gate::new(keys, books, rules, [model.name.as_str()]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
-    let served = runtime.block_on(listen(args, Server::new(vec![Arc::new(model)], gate), front));
+    let store_bytes_max = args.data_mib.map_or(STORE_BYTES_DEFAULT, |mib| mib << 20);
+    let server = Server::new(ServerSettings { models: vec![Arc::new(model)], gate, data, store_bytes_max })?;
+    let served = runtime.block_on(listen(args, server, front));
+    // Before the engine: a response that still runs is to go on at the next start, not to fail now.
+    drop(runtime);
     drop(supervisor);
     served
 }
@@ -59,13 +66,9 @@ fn front(args: &ServeArgs) -> Result<Front, CliError> {
     })
 }
 
-fn data_file(config: &Config, args: &ServeArgs) -> PathBuf {
-    args.data.as_ref().unwrap_or(&config.data).join(database::FILE)
-}
-
 /// The keys that open the server; the first start makes one for whoever starts it.
-fn keys(config: &Config, data: Option<&Path>) -> Result<Ring, CliError> {
-    let (table, file) = (key::table(config, data)?, config.home.join("key"));
+fn keys(config: &Config, data: &Data) -> Result<Ring, CliError> {
+    let (table, file) = (Table::open(&data.database())?, config.home.join("key"));
     let shown = file.display();
     match keys::local(&table, &file)? {
         Local::Made => eprintln!("your key was made, in {shown}: send `Authorization: Bearer KEY`"),
@@ -128,7 +131,10 @@ fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<
             Some(entry) => entry.quantisation.clone(),
             None => main_format(file),
         },
-        device: format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+        device: match args.scripted {
+            Some(_) => "scripted: no model was asked".to_owned(),
+            None => format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+        },
         engine: format!("flint {}", env!("CARGO_PKG_VERSION")),
     })
 }

@@ -62,6 +62,9 @@ pub fn start_worker(args: &ModelArgs, path: &Path) -> Result<Supervisor, CliErro
         if let Some(threads) = args.threads {
             command.arg("--threads").arg(threads.to_string());
         }
+        if let Some(script) = &args.scripted {
+            command.arg("--scripted").arg(script);
+        }
         if let Some(tokens) = args.kv_tokens {
             command.arg("--kv-tokens").arg(tokens.to_string());
         }

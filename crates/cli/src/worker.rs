@@ -2,12 +2,13 @@
 
 use crate::args::{ModelArgs, WorkerArgs};
 use crate::error::CliError;
+use crate::scripted;
 use flint_engine::constrain::{Piece, Vocabulary};
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
 use flint_engine::model::{Loaded, ModelError};
-use flint_engine::runner::RunnerError;
+use flint_engine::runner::{Runner, RunnerError};
 use flint_engine::step::Engine;
 use flint_engine::worker;
 use flint_open::ModelText;
@@ -24,13 +25,20 @@ pub fn work(model: &ModelArgs, args: &WorkerArgs) -> Result<(), CliError> {
     let link = worker::link_from_stdin().map_err(CliError::io("the worker's link"))?;
     let path = args.path.clone();
     let load = || {
-        let runner = load(model, &args.path).map_err(|error| RunnerError(error.to_string()))?;
+        let runner = runner(model, &args.path).map_err(|error| RunnerError(error.to_string()))?;
         let vocabulary = move || vocabulary(&path).map_err(|error| error.to_string());
-        Ok(Engine::new(Box::new(runner)).with_vocabulary(Box::new(vocabulary)))
+        Ok(Engine::new(runner).with_vocabulary(Box::new(vocabulary)))
     };
     // What went wrong has been told over the link: the parent says it, once.
     let _ = worker::run(link, load);
     Ok(())
+}
+
+fn runner(args: &ModelArgs, path: &Path) -> Result<Box<dyn Runner>, CliError> {
+    match &args.scripted {
+        Some(script) => Ok(Box::new(scripted::load(args, script, path)?)),
+        None => Ok(Box::new(load(args, path)?)),
+    }
 }
 
 /// Loads a model onto the CPU as the arguments say.

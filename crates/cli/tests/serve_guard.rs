@@ -1,16 +1,32 @@
 //! Who may use the server, how much, and what it shows: the real binary with the real small model.
 
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/socket.rs"]
-mod socket;
 mod support;
 
 use serde_json::{Value, json};
-use server::Served;
-use socket::Socket;
 use std::os::unix::fs::PermissionsExt;
-use support::{run, stderr, stdout};
+use support::server::{Answer, Server, Stream, until};
+use support::{flint, run, stderr, stdout};
+
+fn start(config: &str, args: &[&str]) -> Server {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("config.toml"), config).unwrap();
+    Server::start_in(home, args)
+}
+
+fn add_key(server: &Server, name: &str) -> String {
+    let output = server.flint(&["key", "add", name]);
+    assert!(output.status.success(), "{output:?}");
+    stdout(&output).trim().to_owned()
+}
+
+fn get(server: &Server, key: &str, path: &str) -> Answer {
+    server.ask(&format!("GET {path}"), &[("Authorization", &format!("Bearer {key}"))], "")
+}
+
+fn post(server: &Server, key: &str, path: &str, body: &Value) -> Answer {
+    let headers = [("Authorization", &*format!("Bearer {key}")), ("Content-Type", "application/json")];
+    server.ask(&format!("POST {path}"), &headers, &body.to_string())
+}
 
 fn short(text: &str) -> Value {
     json!({"input": text, "max_output_tokens": 4})
@@ -18,7 +34,7 @@ fn short(text: &str) -> Value {
 
 #[test]
 fn keys_hosts_and_origins() {
-    let server = Served::start("", &[]);
+    let server = start("", &[]);
     nothing_opens_without_a_key(&server);
     only_its_own_names_are_served(&server);
     errors_have_one_form(&server);
@@ -27,7 +43,7 @@ fn keys_hosts_and_origins() {
     keys_do_not_see_one_another(&server);
 }
 
-fn nothing_opens_without_a_key(server: &Served) {
+fn nothing_opens_without_a_key(server: &Server) {
     assert_eq!(server.ask("GET /health", &[], "").status, 200);
     // Probes ask by whatever address they have.
     assert_eq!(server.ask("GET /health", &[("Host", "10.0.0.1")], "").status, 200);
@@ -37,6 +53,11 @@ fn nothing_opens_without_a_key(server: &Served) {
         "GET /v1/responses",
         "POST /v1/chat/completions",
         "POST /v1/completions",
+        "POST /v1/responses/input_tokens",
+        "GET /v1/responses/resp_1",
+        "DELETE /v1/responses/resp_1",
+        "POST /v1/responses/resp_1/cancel",
+        "GET /v1/responses/resp_1/input_items",
         "GET /v1/usage",
         "GET /metrics",
         "GET /version",
@@ -63,11 +84,11 @@ fn nothing_opens_without_a_key(server: &Served) {
     ];
     let status = |more: &[(&str, &str)]| {
         let headers = [&upgrade[..], more].concat();
-        let stream = server.open("GET /v1/responses HTTP/1.1", &headers, "");
+        let stream = server.open("GET /v1/responses", &headers, "");
         status_of(stream)
     };
     assert_eq!(status(&[]), 401);
-    let bearer = format!("Bearer {}", server.key());
+    let bearer = format!("Bearer {}", server.key.clone());
     assert_eq!(status(&[("Authorization", &bearer), ("Origin", "http://evil.example")]), 403);
     assert_eq!(status(&[("Authorization", &bearer)]), 101);
 }
@@ -78,8 +99,8 @@ fn status_of(stream: std::net::TcpStream) -> u16 {
     line.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-fn only_its_own_names_are_served(server: &Served) {
-    let bearer = format!("Bearer {}", server.key());
+fn only_its_own_names_are_served(server: &Server) {
+    let bearer = format!("Bearer {}", server.key.clone());
     let port = server.address.split(':').next_back().unwrap();
     let status = |more: &[(&str, &str)]| {
         server.ask("GET /v1/models", &[&[("Authorization", bearer.as_str())], more].concat(), "").status
@@ -95,8 +116,8 @@ fn only_its_own_names_are_served(server: &Served) {
     }
 }
 
-fn errors_have_one_form(server: &Served) {
-    let bearer = format!("Bearer {}", server.key());
+fn errors_have_one_form(server: &Server) {
+    let bearer = format!("Bearer {}", server.key.clone());
     let large = format!("{}", (64 << 20) + 1);
     let json_type = ("Content-Type", "application/json");
     let cases = [
@@ -115,49 +136,61 @@ fn errors_have_one_form(server: &Served) {
     }
 }
 
-fn the_key_is_private(server: &Served) {
+fn the_key_is_private(server: &Server) {
     let mode =
         |name: &str| std::fs::metadata(server.home.path().join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("key"), mode("flint.db")), (0o600, 0o600));
-    assert!(server.key().starts_with("flint_"));
-    let said = server.errors.try_iter().collect::<Vec<_>>().join("\n");
-    assert!(said.contains("your key was made, in ") && !said.contains(&server.key()), "{said}");
+    assert!(server.key.clone().starts_with("flint_"));
+    let said = server.said();
+    assert!(said.contains("your key was made, in ") && !said.contains(&server.key), "{said}");
 }
 
-fn a_revoked_key_is_refused(server: &Served) {
-    let key = server.add_key("guest");
-    assert_eq!(server.get(&key, "/v1/models").status, 200);
+fn a_revoked_key_is_refused(server: &Server) {
+    let key = add_key(server, "guest");
+    assert_eq!(get(server, &key, "/v1/models").status, 200);
     let listed = stdout(&server.flint(&["key", "list"]));
     assert!(listed.contains("guest") && listed.contains("local") && !listed.contains("flint_"), "{listed}");
     assert!(!server.flint(&["key", "add", "guest"]).status.success());
     assert!(server.flint(&["key", "revoke", "guest"]).status.success());
     let since = std::time::Instant::now();
-    server::until("the key is refused", || server.get(&key, "/v1/models").status == 401);
+    until("the key is refused", || get(server, &key, "/v1/models").status == 401);
     assert!(since.elapsed().as_secs() < 2);
-    assert_eq!(server.get(&server.key(), "/v1/models").status, 200);
+    assert_eq!(get(server, &server.key, "/v1/models").status, 200);
 }
 
-fn keys_do_not_see_one_another(server: &Served) {
-    let (ann, ben) = (server.add_key("ann"), server.add_key("ben"));
-    let answer = server.post(&ann, "/v1/responses", &short("The key to this is secret."));
+fn keys_do_not_see_one_another(server: &Server) {
+    let (ann, ben) = (add_key(server, "ann"), add_key(server, "ben"));
+    let answer = post(server, &ann, "/v1/responses", &short("The key to this is secret."));
     assert_eq!(answer.status, 200, "{}", answer.body);
     let id = answer.json()["id"].as_str().unwrap().to_owned();
     let follow = json!({"input": "Go on.", "max_output_tokens": 2, "previous_response_id": id});
-    let refused = server.post(&ben, "/v1/responses", &follow);
+    let refused = post(server, &ben, "/v1/responses", &follow);
     assert_eq!(refused.status, 400);
     assert_eq!(refused.json()["error"]["code"], "previous_response_not_found");
-    assert_eq!(server.post(&ann, "/v1/responses", &follow).status, 200);
+    assert_eq!(post(server, &ann, "/v1/responses", &follow).status, 200);
+    for line in ["GET /v1/responses/", "DELETE /v1/responses/", "GET /v1/responses/"] {
+        let bearer = format!("Bearer {ben}");
+        assert_eq!(server.ask(&format!("{line}{id}"), &[("Authorization", &bearer)], "").status, 404);
+    }
+    assert_eq!(post(server, &ben, &format!("/v1/responses/{id}/cancel"), &json!({})).status, 404);
+    assert_eq!(get(server, &ben, &format!("/v1/responses/{id}/input_items")).status, 404);
+    assert_eq!(get(server, &ann, &format!("/v1/responses/{id}")).status, 200);
     // The same prompt of another key finds nothing that was computed for the first.
-    let same = server.post(&ben, "/v1/responses", &short("The key to this is secret.")).json();
+    let same = post(server, &ben, "/v1/responses", &short("The key to this is secret.")).json();
     assert_eq!(same["usage"]["input_tokens_details"]["cached_tokens"], 0);
 }
 
 #[test]
 fn listening_beyond_this_machine_needs_tls_or_a_word() {
     let home = tempfile::tempdir().unwrap();
-    let output = run(server::flint_at(home.path()).args(["serve", "--host", "0.0.0.0", "--port", "0"]), "");
+    let output =
+        run(flint().env("FLINT_HOME", home.path()).args(["serve", "--host", "0.0.0.0", "--port", "0"]), "");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("--tls-cert FILE and --tls-key FILE, or --insecure-listen"));
+}
+
+fn begin(server: &Server, body: &Value) -> Stream {
+    server.stream("POST", "/v1/responses", Some(&body.to_string()))
 }
 
 /// Goes on until it has all its tokens: the tokens that would end it are made impossible.
@@ -187,7 +220,7 @@ output = 2.0
 
 #[test]
 fn limits_queue_usage_and_metrics() {
-    let server = Served::start(LIMITS, &["--log-json"]);
+    let server = start(LIMITS, &["--log-json"]);
     a_key_has_its_limits(&server);
     the_queue_can_be_seen(&server);
     usage_adds_up(&server);
@@ -195,7 +228,7 @@ fn limits_queue_usage_and_metrics() {
     requests_are_traced_and_logged(&server);
 }
 
-fn refused(answer: &server::Answer, code: &str) {
+fn refused(answer: &Answer, code: &str) {
     assert_eq!(answer.status, 429, "{}", answer.body);
     let error = &answer.json()["error"];
     assert_eq!((&error["type"], &error["code"]), (&json!("rate_limit_error"), &json!(code)));
@@ -203,67 +236,85 @@ fn refused(answer: &server::Answer, code: &str) {
     assert!((1..=120).contains(&wait), "{wait}");
 }
 
-fn a_key_has_its_limits(server: &Served) {
-    let few = server.add_key("few");
+fn a_key_has_its_limits(server: &Server) {
+    let few = add_key(server, "few");
     for _ in 0..2 {
-        assert_eq!(server.post(&few, "/v1/responses", &short("Hi")).status, 200);
+        assert_eq!(post(server, &few, "/v1/responses", &short("Hi")).status, 200);
     }
-    refused(&server.post(&few, "/v1/responses", &short("Hi")), "rate_limit_exceeded");
+    refused(&post(server, &few, "/v1/responses", &short("Hi")), "rate_limit_exceeded");
     refused(
-        &server.post(&few, "/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "Hi"}]})),
+        &post(
+            server,
+            &few,
+            "/v1/chat/completions",
+            &json!({"messages": [{"role": "user", "content": "Hi"}]}),
+        ),
         "rate_limit_exceeded",
     );
-    let mut socket = Socket::open(server, &few);
+    let mut socket = server.socket_of(&few);
     socket.send(&json!({"type": "response.create", "input": "Hi", "max_output_tokens": 2}));
-    assert_eq!(socket.event("error")["status"], 429);
+    assert_eq!(socket.next()["status"], 429);
     // Others are not concerned.
-    assert_eq!(server.post(&server.key(), "/v1/responses", &short("Hi")).status, 200);
-    let little = server.add_key("little");
+    assert_eq!(post(server, &server.key, "/v1/responses", &short("Hi")).status, 200);
+    let little = add_key(server, "little");
     let most = json!({"input": "word ".repeat(160), "max_output_tokens": 2});
-    assert_eq!(server.post(&little, "/v1/responses", &most).status, 200);
-    refused(&server.post(&little, "/v1/responses", &most), "rate_limit_exceeded");
+    assert_eq!(post(server, &little, "/v1/responses", &most).status, 200);
+    refused(&post(server, &little, "/v1/responses", &most), "rate_limit_exceeded");
     // A key that is revoked ends on connections that are open, too.
     server.flint(&["key", "revoke", "few"]);
-    server::until("the socket's turns are refused", || {
+    until("the socket's turns are refused", || {
         socket.send(&json!({"type": "response.create", "input": "Hi"}));
-        socket.event("error")["status"] == 401
+        socket.next()["status"] == 401
     });
 }
 
-fn the_queue_can_be_seen(server: &Served) {
-    let key = server.key();
-    let mut running = server.begin(&key, "/v1/responses", &long(6000));
-    server::event(&mut running, "response.output_text.delta");
-    let mut waiting = server.begin(&key, "/v1/responses", &long(8));
-    let created = server::event(&mut waiting, "response.created");
+fn the_queue_can_be_seen(server: &Server) {
+    let key = server.key.clone();
+    let mut running = begin(server, &long(6000));
+    running.event("response.output_text.delta");
+    let mut waiting = begin(server, &long(8));
+    let created = waiting.event("response.created");
     assert_eq!(created["response"]["status"], "queued");
     assert_eq!(created["response"]["metadata"]["flint.queue_position"], "1");
-    let queued = server::event(&mut waiting, "response.queued");
+    let queued = waiting.event("response.queued");
     assert_eq!(queued["response"]["metadata"]["flint.queue_position"], "1");
-    refused(&server.post(&key, "/v1/responses", &short("Hi")), "queue_full");
+    refused(&post(server, &key, "/v1/responses", &short("Hi")), "queue_full");
+    // What nobody waits for has a queue of its own, behind the others.
+    let background = json!({"input": "Hi", "background": true, "max_output_tokens": 2});
+    let later = post(server, &key, "/v1/responses", &background).json();
+    let path = format!("/v1/responses/{}", later["id"].as_str().unwrap());
+    let (polled, cancel) = (get(server, &key, &path).json(), format!("{path}/cancel"));
+    for response in [&later, &polled] {
+        assert_eq!(
+            (&response["status"], &response["metadata"]["flint.queue_position"]),
+            (&json!("queued"), &json!("2"))
+        );
+    }
+    assert_eq!(post(server, &key, &cancel, &json!({})).json()["status"], "cancelled");
+    assert_eq!(get(server, &key, &path).json()["status"], "cancelled");
     let depth = || value_of(server, "flint_queue_depth", "class=\"interactive\"");
     assert_eq!((depth(), value_of(server, "flint_turns_running", "")), (1.0, 1.0));
     // Who goes away does not wait any longer.
     drop(waiting);
-    server::until("the queue is empty", || depth() == 0.0);
-    let mut next = server.begin(&key, "/v1/responses", &long(8));
-    server::event(&mut next, "response.queued");
+    until("the queue is empty", || depth() == 0.0);
+    let mut next = begin(server, &long(8));
+    next.event("response.queued");
     drop(running);
-    let progress = server::event(&mut next, "response.in_progress");
+    let progress = next.event("response.in_progress");
     assert_eq!(progress["response"]["metadata"].get("flint.queue_position"), None);
-    let end = server::event(&mut next, "response.incomplete");
+    let end = next.event("response.incomplete");
     let queue_ms: f64 = end["response"]["metadata"]["flint.queue_ms"].as_str().unwrap().parse().unwrap();
     assert!(queue_ms > 0.0);
 }
 
-fn usage_adds_up(server: &Served) {
-    let key = server.add_key("spender");
+fn usage_adds_up(server: &Server) {
+    let key = add_key(server, "spender");
     let mut sums = [0; 3];
     let mut price = 0.0;
     for (text, tier) in [("One.", "default"), ("Two.", "default"), ("Two.", "priority")] {
         let mut body = short(text);
         body["service_tier"] = tier.into();
-        let usage = server.post(&key, "/v1/responses", &body).json()["usage"].clone();
+        let usage = post(server, &key, "/v1/responses", &body).json()["usage"].clone();
         let number = |value: &Value| value.as_u64().unwrap();
         let input = number(&usage["input_tokens"]);
         let cached = number(&usage["input_tokens_details"]["cached_tokens"]);
@@ -280,7 +331,7 @@ fn usage_adds_up(server: &Served) {
         );
         assert!((row["price"].as_f64().unwrap() - price).abs() < 1e-12, "{row} {price}");
     };
-    let own = server.get(&key, "/v1/usage").json();
+    let own = get(server, &key, "/v1/usage").json();
     check(&own["total"]);
     assert_eq!(own["data"].as_array().unwrap().len(), 1, "only its own: {own}");
     check(&own["data"][0]);
@@ -290,15 +341,15 @@ fn usage_adds_up(server: &Served) {
 }
 
 /// A sample of the metrics, by its name and part of its labels.
-fn value_of(server: &Served, name: &str, label: &str) -> f64 {
-    let page = server.get(&server.key(), "/metrics").body;
+fn value_of(server: &Server, name: &str, label: &str) -> f64 {
+    let page = get(server, &server.key, "/metrics").body;
     let wanted = |line: &&str| line.starts_with(&format!("{name}{{")) && line.contains(label);
     let line = page.lines().find(wanted).unwrap_or_else(|| panic!("no {name} in {page}"));
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-fn metrics_can_be_read(server: &Served) {
-    let answer = server.get(&server.key(), "/metrics");
+fn metrics_can_be_read(server: &Server) {
+    let answer = get(server, &server.key, "/metrics");
     assert!(answer.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
     let mut families = Vec::new();
     for line in answer.body.lines() {
@@ -329,12 +380,12 @@ fn metrics_can_be_read(server: &Served) {
     assert!(value_of(server, "gen_ai_server_time_to_first_token_seconds_count", "") >= 7.0);
     assert_eq!(value_of(server, "flint_worker_deaths_total", ""), 0.0);
     assert!(value_of(server, "flint_kv_blocks", "state=\"free\"") > 0.0);
-    let version = server.get(&server.key(), "/version").json();
+    let version = get(server, &server.key, "/version").json();
     assert_eq!((&version["name"], &version["models"]), (&json!("flint"), &json!([support::MODEL])));
 }
 
-fn requests_are_traced_and_logged(server: &Served) {
-    let (key, trace) = (server.key(), "4bf92f3577b34da6a3ce929d0e0e4736");
+fn requests_are_traced_and_logged(server: &Server) {
+    let (key, trace) = (server.key.clone(), "4bf92f3577b34da6a3ce929d0e0e4736");
     let bearer = format!("Bearer {key}");
     let parent = format!("00-{trace}-00f067aa0ba902b7-01");
     let headers = [("Authorization", bearer.as_str()), ("traceparent", parent.as_str())];
@@ -342,43 +393,38 @@ fn requests_are_traced_and_logged(server: &Served) {
     let answer = server.ask("POST /v1/responses", &headers, &body);
     assert_eq!(answer.status, 200);
     assert!(answer.header("traceparent").unwrap().starts_with(&format!("00-{trace}-")));
-    let mut lines = Vec::new();
-    while !lines.iter().any(|line: &String| line.contains(trace)) {
-        lines.push(server.errors.recv_timeout(support::PATIENCE).unwrap());
-    }
-    let line: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+    until("the line is written", || server.said().contains(trace));
+    let all = server.said();
+    let line = all.lines().find(|line| line.contains(trace)).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
     assert_eq!(
         (&line["method"], &line["path"], &line["status"]),
         (&json!("POST"), &json!("/v1/responses"), &json!(200))
     );
     assert_eq!((&line["key"], &line["model"]), (&json!("local"), &json!(support::MODEL)));
     assert_eq!(line["output_tokens"], answer.json()["usage"]["output_tokens"]);
-    let all = lines.join("\n");
     assert!(!all.contains(&key) && !all.contains("Nobody"), "{all}");
 }
 
 #[test]
 fn sigterm_lets_running_responses_finish() {
-    let mut server = Served::start("", &[]);
-    let key = server.key();
-    let mut socket = Socket::open(&server, &key);
+    let mut server = start("", &[]);
+    let mut socket = server.socket();
     socket.send(&with_type(long(400)));
-    socket.event("response.output_text.delta");
-    let mut idle = Socket::open(&server, &key);
-    let mut stream = server.begin(&key, "/v1/responses", &long(400));
-    server::event(&mut stream, "response.output_text.delta");
+    socket.until("response.output_text.delta");
+    let mut idle = server.socket();
+    let mut stream = begin(&server, &long(400));
+    stream.event("response.output_text.delta");
     server.terminate();
-    // It says so once it has been told.
-    while !server.errors.recv_timeout(support::PATIENCE).unwrap().starts_with("ending") {}
-    server::until("nobody new is let in", || std::net::TcpStream::connect(&server.address).is_err());
-    assert_eq!(idle.next(), None, "a connection without work is closed");
+    until("nobody new is let in", || std::net::TcpStream::connect(&server.address).is_err());
+    assert!(idle.is_closed(), "a connection without work is closed");
     socket.send(&json!({"type": "response.create", "input": "Hi", "stream_id": "other"}));
-    let refused = socket.event("error");
+    let refused = socket.until("error").pop().unwrap();
     assert_eq!((&refused["status"], &refused["stream_id"]), (&json!(503), &json!("other")));
-    for end in [server::event(&mut stream, "response.incomplete"), socket.event("response.incomplete")] {
+    for end in [stream.event("response.incomplete"), socket.until("response.incomplete").pop().unwrap()] {
         assert_eq!(end["response"]["usage"]["output_tokens"], 400);
     }
-    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
 }
 
 fn with_type(mut body: Value) -> Value {
@@ -388,9 +434,9 @@ fn with_type(mut body: Value) -> Value {
 
 #[test]
 fn the_wait_for_running_responses_is_bounded() {
-    let mut server = Served::start("", &["--drain-seconds", "0"]);
-    let mut stream = server.begin(&server.key(), "/v1/responses", &long(6000));
-    server::event(&mut stream, "response.output_text.delta");
+    let mut server = start("", &["--drain-seconds", "0"]);
+    let mut stream = begin(&server, &long(6000));
+    stream.event("response.output_text.delta");
     server.terminate();
-    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert_eq!(server.wait().code(), Some(0));
 }

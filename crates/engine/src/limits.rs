@@ -79,8 +79,14 @@ pub const CONSTRAINT_BYTES_MAX: usize = 1 << 20;
 /// Characters of llguidance's words about a constraint that are passed on.
 pub const CONSTRAINT_MESSAGE_CHARS_MAX: usize = 600;
 
-/// Work on a grammar before its first token, in llguidance's units: some 20 ns each.
-pub const CONSTRAINT_FUEL_MAX: u64 = 5_000_000;
+/// Regular expressions that one text has to match at once: compiling doubles with each.
+pub const CONSTRAINT_INTERSECTIONS_MAX: usize = 8;
+
+/// Patterns of properties of one schema, which are compared each with each.
+pub const CONSTRAINT_PATTERN_PROPERTIES_MAX: usize = 64;
+
+/// Work on a grammar before its first token, in llguidance's units: some 100 ns each.
+pub const CONSTRAINT_FUEL_MAX: u64 = 1_000_000;
 
 /// Symbols in the productions of a compiled grammar.
 pub const CONSTRAINT_GRAMMAR_SYMBOLS_MAX: usize = 1_000_000;
@@ -91,6 +97,9 @@ pub const CONSTRAINT_STEP_FUEL_MAX: u64 = 500_000;
 /// Earley items of one token's mask: some 50 ns each.
 pub const CONSTRAINT_STEP_ITEMS_MAX: usize = 200_000;
 
+/// Earley items of one token: an object has a few for each property that may come next.
+pub const CONSTRAINT_ROW_ITEMS_MAX: usize = 50_000;
+
 /// States of one generation's lexer: some 2 KB each.
 pub const CONSTRAINT_LEXER_STATES_MAX: usize = 50_000;
 
@@ -98,10 +107,16 @@ pub const CONSTRAINT_LEXER_STATES_MAX: usize = 50_000;
 pub const CONSTRAINT_STACK_BYTES: usize = 256 << 20;
 
 /// Milliseconds that checking a constraint may take.
-pub const CONSTRAINT_CHECK_MS_MAX: u64 = 10_000;
+pub const CONSTRAINT_CHECK_MS_MAX: u64 = 30_000;
 
-/// Milliseconds that a generation waits for its constraint; well below the supervisor's patience.
-pub const CONSTRAINT_WAIT_MS_MAX: u64 = 20_000;
+/// Checks of constraints at a time.
+pub const CONSTRAINT_CHECKS_MAX: usize = 16;
+
+/// Milliseconds that a generation waits for its constraint.
+pub const CONSTRAINT_WAIT_MS_MAX: u64 = 30_000;
+
+/// Milliseconds that an engine with nothing to do but wait for a constraint hears no command.
+pub const CONSTRAINT_TICK_MS: u64 = 20;
 
 /// Constraints that wait to be compiled.
 pub const CONSTRAINTS_QUEUED_MAX: usize = 256;

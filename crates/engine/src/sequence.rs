@@ -62,6 +62,16 @@ impl Sequence {
         self.tokens.len() - self.lease.computed
     }
 
+    /// Rows that can be computed now: the last one is of no use before the constraint is compiled.
+    pub fn computable(&self) -> usize {
+        self.pending() - usize::from(self.waits_for().is_some())
+    }
+
+    /// What the next token has to wait for.
+    pub fn waits_for(&self) -> Option<&Guide> {
+        self.run.as_ref()?.guide.as_ref().filter(|guide| !guide.is_ready())
+    }
+
     /// 1 when the next row is that of the last sampled token, which belongs to no prompt.
     pub fn decode_rows(&self) -> usize {
         usize::from(self.owed == Some(self.lease.computed))

@@ -2,11 +2,12 @@
 
 use crate::batch::Batch;
 use crate::constrain::{Allowed, BadConstraint, Compiler, VocabularySource};
-use crate::limits::{BATCH_LOGIT_ROWS_MAX, KV_BLOCK_TOKENS};
+use crate::limits::{BATCH_LOGIT_ROWS_MAX, CONSTRAINT_TICK_MS, KV_BLOCK_TOKENS};
 use crate::message::{Command, Counts, Event, Failure, FinishReason, Generate, SequenceId, Stats, Verb};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
 use crate::sample::Sampler;
 use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot};
+use std::time::Duration;
 
 /// A model with everything that decides what it computes next. Driven from one thread.
 pub struct Engine {
@@ -62,7 +63,7 @@ impl Engine {
     pub fn step(&mut self, events: &mut Vec<Event>) -> Result<Progress, RunnerError> {
         self.scheduler.plan(&mut self.plan);
         if self.plan.work.is_empty() {
-            return Ok(Progress::Idle);
+            return Ok(self.wait());
         }
         self.fill_batch(events);
         self.plan.copies.iter().for_each(|copy| self.runner.copy_block(copy.from, copy.to));
@@ -110,6 +111,13 @@ impl Engine {
             Command::Shutdown => return,
         };
         events.extend(outcome.unwrap_or_else(|failure| Some(Event::Refused { sequence, verb, failure })));
+    }
+
+    /// Nothing can be computed: perhaps because of a constraint that is not compiled yet.
+    fn wait(&self) -> Progress {
+        let Some(guide) = self.scheduler.waits_for() else { return Progress::Idle };
+        guide.wait(Duration::from_millis(CONSTRAINT_TICK_MS));
+        Progress::Stepped
     }
 
     /// The constraint is compiled while the prompt is computed.

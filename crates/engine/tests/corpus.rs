@@ -5,6 +5,7 @@ mod promises;
 #[path = "../../../fuzz/src/replay.rs"]
 mod replay;
 
+use flint_engine::constrain::{BadConstraint, Constraint};
 use flint_engine::link::encode_frame;
 use flint_engine::message::{
     Base, Break, BreakCause, Command, Counts, Event, Failure, FinishReason, Generate, Priority, SequenceId,
@@ -25,6 +26,11 @@ fn safetensors() {
 }
 
 #[test]
+fn constrain() {
+    replay::corpus("constrain", promises::constrain);
+}
+
+#[test]
 fn link() {
     replay::corpus("link", promises::link);
 }
@@ -32,7 +38,7 @@ fn link() {
 const ONE: SequenceId = SequenceId(1);
 const TWO: SequenceId = SequenceId(u64::MAX);
 
-fn generate(base: Base) -> Command {
+fn generate(base: Base, constraint: Option<Constraint>) -> Command {
     let bias = vec![(7, -1.5), (u32::MAX, f32::NAN)];
     let sampling = Sampling { temperature: 0.7, top_k: 40, bias, logprobs: Some(3), ..Sampling::default() };
     Command::Generate(Generate {
@@ -43,7 +49,7 @@ fn generate(base: Base) -> Command {
         max_tokens: 64,
         stop_tokens: vec![2],
         sampling,
-        constraint: None,
+        constraint,
         priority: Priority::Interactive,
         tenant: Tenant(9),
     })
@@ -51,8 +57,8 @@ fn generate(base: Base) -> Command {
 
 fn commands() -> Vec<Command> {
     vec![
-        generate(Base::New),
-        generate(Base::Fork { of: ONE, at: 2 }),
+        generate(Base::New, None),
+        generate(Base::Fork { of: ONE, at: 2 }, Some(Constraint::lark("start: /[a-z]+/".into()))),
         Command::Steer { sequence: ONE, tokens: vec![5; 40], max_tokens: 300 },
         Command::Cancel { sequence: ONE },
         Command::Truncate { sequence: ONE, len: 1000 },
@@ -76,6 +82,7 @@ fn events() -> Vec<Event> {
         Event::Steered { sequence: ONE, kept: 9, counts },
         Event::Finished { sequence: ONE, reason: FinishReason::Length, counts },
         Event::Failed { sequence: ONE, failure: Failure::WorkerLost("signal 9".into()) },
+        Event::Failed { sequence: TWO, failure: Failure::Constraint(BadConstraint::TooSlow) },
         Event::Refused { sequence: TWO, verb: Verb::Fork, failure: Failure::Unknown(ONE) },
         Event::Stats(Stats { steps: 1 << 40, ..Stats::default() }),
         Event::Fatal { message: "no memory: für 3 GiB".into() },

@@ -6,6 +6,7 @@
 mod common;
 
 use common::{bytes, engine, options, request, run, tokens_of};
+use flint_engine::constrain::Constraint;
 use flint_engine::device::scripted::{Fault, FaultKind, Script, Scripted, ScriptedOptions};
 use flint_engine::message::{
     Base, Break, BreakCause, Command as Order, Event, Failure, FinishReason, Generate, SequenceId,
@@ -126,6 +127,21 @@ fn reason(events: &[Event]) -> FinishReason {
         Some(Event::Finished { reason, .. }) => *reason,
         other => panic!("expected an end, found {other:?}"),
     }
+}
+
+#[test]
+fn a_constrained_generation_survives_its_worker() {
+    let constraint = Some(Constraint::lark("start: /[a-z]{60}/ \"{\" /([0-9],){20}/ \"}\"".to_owned()));
+    let request = Generate { constraint, stop_tokens: vec![0], ..sampled(1) };
+    let supervisor = supervisor(&[("slow", 0), ("slow", 0), ("slow", 0)]);
+    let generation = supervisor.handle().generate(request.clone()).unwrap();
+    let mut events = take(&generation, 30);
+    kill(&supervisor.handle());
+    events.extend(take(&generation, 35));
+    kill(&supervisor.handle());
+    events.extend(rest(&generation));
+    assert_eq!(tokens_of(&events, 1), undisturbed(&request));
+    assert_eq!((tokens_of(&events, 1).len(), reason(&events)), (102, FinishReason::Stop));
 }
 
 #[test]

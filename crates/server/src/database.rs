@@ -7,7 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 
 /// What brings a file from each version to the next. Entries are never changed once released, only added.
-const MIGRATIONS: [&str; 2] = [include_str!("migrations/2_keys.sql"), include_str!("migrations/3_usage.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migrations/1_responses.sql"),
+    include_str!("migrations/2_keys.sql"),
+    include_str!("migrations/3_usage.sql"),
+];
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +36,8 @@ pub fn open(path: &Path) -> Result<Connection, DatabaseError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let mut connection = Connection::open_with_flags(path, flags).map_err(wrap)?;
     connection.busy_timeout(Duration::from_secs(5)).map_err(wrap)?;
+    // Takes hold only while the file is empty, so it comes first.
+    connection.pragma_update(None, "auto_vacuum", "incremental").map_err(wrap)?;
     connection.pragma_update(None, "journal_mode", "wal").map_err(wrap)?;
     connection.pragma_update(None, "synchronous", "normal").map_err(wrap)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(wrap)?;

@@ -5,7 +5,7 @@
 //! that is valid.
 
 use crate::model::Model;
-use crate::toolbook::Toolbook;
+use crate::prompt::Conversation;
 use flint_engine::constrain::{Constraint, check, json_block};
 use flint_text::chat::Tool;
 use flint_text::parse::Format as Style;
@@ -21,8 +21,10 @@ pub struct Held {
 }
 
 /// The constraint of a request; none where anything goes.
-pub fn held(model: &Model, request: &Request, book: &Toolbook) -> Result<Held, ApiError> {
+pub fn held(model: &Model, request: &Request, conversation: &Conversation) -> Result<Held, ApiError> {
+    let (book, compaction) = (&conversation.tools, conversation.is_compaction());
     let mut tools = match request.tool_choice {
+        _ if compaction => Vec::new(),
         Choice::None => Vec::new(),
         Choice::Auto | Choice::Required | Choice::Named(_) => book.declared(),
     };

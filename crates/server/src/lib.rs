@@ -6,12 +6,15 @@
 
 mod admit;
 mod checked;
+mod data;
 pub mod database;
 mod decode;
 mod drain;
+mod enrol;
 mod gate;
 mod grammar;
 mod guard;
+mod history;
 mod http;
 mod ids;
 pub mod keys;
@@ -22,9 +25,12 @@ mod model;
 mod note;
 mod prepare;
 mod prompt;
+mod registry;
+mod resume;
 mod sampling;
 mod server;
 mod sessions;
+mod store;
 mod ticket;
 mod tls;
 mod toolbook;
@@ -37,10 +43,11 @@ mod ws;
 
 pub use admit::{Limits, Rule};
 pub use checked::Checked;
+pub use data::{Data, DataError};
 pub use gate::{Gate, Rules};
 pub use model::{Facts, Model, Truth};
 pub use note::Style;
-pub use server::Server;
+pub use server::{Server, Settings};
 pub use sessions::Sessions;
 pub use tls::{Tls, TlsError};
 
@@ -62,7 +69,8 @@ pub struct Front {
     pub drain: Duration, // what runs is given to end, once the server is to
 }
 
-/// Serves until `shutdown` resolves. Then nothing new begins, and what runs is given time to end.
+/// Goes on with what an earlier process left unfinished, and serves until `shutdown` resolves. Then nothing new
+/// begins, and what runs is given time to end.
 pub async fn run(
     server: Server,
     front: Front,
@@ -72,7 +80,10 @@ pub async fn run(
     let gate = server.gate.clone();
     let names =
         Names::new(listener.local_addr()?, front.tls.is_some(), &front.allow_hosts, &front.allow_origins);
-    let router = http::router(Arc::new(server), Guard { keys: gate.keys.clone(), names });
+    let server = Arc::new(server);
+    // Before anyone can ask: a response must not look as if nobody were making it.
+    server.resume().await;
+    let router = http::router(server, Guard { keys: gate.keys.clone(), names });
     let books = tokio::spawn(gate::keep_books(gate.books.clone()));
     let ending = gate.clone();
     let stop = async move {

@@ -23,6 +23,19 @@ pub const HEARTBEAT_SECONDS: u64 = 15;
 pub const CONNECTION_RESPONSES_MAX: usize = 64;
 /// Tokens that an answer may have where the request does not say.
 pub const OUTPUT_TOKENS_DEFAULT: u32 = 16_384;
+/// Bytes of the data file, above which the oldest finished responses are deleted, where the settings do not say.
+pub const STORE_BYTES_DEFAULT: u64 = 4 << 30;
+/// Bytes of events that wait for the store before turns wait for it.
+pub const STORE_QUEUE_BYTES_MAX: usize = 8 << 20;
+/// Bytes of events that are read from the store at once; at least one event is.
+pub const STORE_PAGE_BYTES_MAX: usize = 256 * 1024;
+/// Responses that could not be stored to their end and wait to be deleted.
+pub const STORE_ORPHANS_MAX: usize = 1024;
+/// Responses that one conversation may have, one after the other, in the store.
+pub const CHAIN_RESPONSES_MAX: usize = 10_000;
+/// Items of one page of a list, and where the client does not say.
+pub const LIST_ITEMS_MAX: usize = 100;
+pub const LIST_ITEMS_DEFAULT: usize = 20;
 /// Constraints whose outcome a model remembers.
 pub const CHECKED_CONSTRAINTS_MAX: usize = 256;
 /// Keys that are valid at the same time, and the length of their names.

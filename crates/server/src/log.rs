@@ -44,6 +44,11 @@ pub enum Read {
 }
 
 impl Log {
+    /// Of a response whose first events, up to number `next`, are elsewhere.
+    pub fn starting_at(next: u64) -> Log {
+        Log { state: Mutex::new(State { next, ..State::default() }), ..Log::default() }
+    }
+
     pub fn push(&self, frame: Frame) {
         let mut state = self.lock();
         state.next = frame.number + 1;
@@ -58,10 +63,8 @@ impl Log {
         self.written.notify_waiters();
     }
 
-    /// Nothing follows, even if no last event was written.
-    pub fn close(&self) {
-        self.lock().ended = true;
-        self.written.notify_waiters();
+    pub fn next_number(&self) -> u64 {
+        self.lock().next
     }
 
     /// A reader of the events from number `from` on.

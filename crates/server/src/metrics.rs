@@ -7,7 +7,7 @@ use crate::truth::Timing;
 use flint_wire::Usage;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub struct Metrics {
@@ -54,12 +54,11 @@ impl Metrics {
     pub fn turn(&self, model: &str, timing: &Timing, usage: Usage) {
         let Some(model) = self.models.iter().find(|known| known.name == model) else { return };
         let seconds = |time: Duration| time.as_secs_f64();
-        let first = timing.first_token.map(|first| seconds(first.duration_since(timing.arrived)));
-        first.into_iter().for_each(|time| model.first_token.add(time));
+        let since = |moment: Option<Instant>| Some(seconds(moment?.duration_since(timing.arrived?)));
+        since(timing.first_token).into_iter().for_each(|time| model.first_token.add(time));
         let per_token = timing.rate(usage.output).map(|rate| 1.0 / rate);
         per_token.into_iter().for_each(|time| model.per_token.add(time));
-        let whole = timing.ended.map(|ended| seconds(ended.duration_since(timing.arrived)));
-        whole.into_iter().for_each(|time| model.duration.add(time));
+        since(timing.ended).into_iter().for_each(|time| model.duration.add(time));
         model.queue.add(seconds(timing.queued));
         model.input.add(f64::from(usage.input));
         model.output.add(f64::from(usage.output));
@@ -184,7 +183,6 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn buckets_are_cumulative_and_sums_add_up() {
@@ -212,7 +210,8 @@ mod tests {
         let metrics = Metrics::new(["a\"b"]);
         let arrived = Instant::now();
         let later = |ms| Some(arrived + Duration::from_millis(ms));
-        let timing = Timing { first_token: later(30), ended: later(130), ..Timing::new(arrived) };
+        let timing =
+            Timing { arrived: later(0), first_token: later(30), ended: later(130), ..Timing::default() };
         metrics.turn("a\"b", &timing, Usage { input: 9, cached: 5, output: 3, reasoning: 0 });
         metrics.turn("unknown", &timing, Usage::default());
         let mut page = Page::default();

@@ -24,6 +24,18 @@ pub struct Conversation {
     pub raw: Option<Raw>, // then there is nothing else
 }
 
+impl Conversation {
+    /// Whether the answer is to stand in for the conversation.
+    pub fn is_compaction(&self) -> bool {
+        self.items.last().is_some_and(|item| matches!(item.meaning, Meaning::CompactionTrigger))
+    }
+}
+
+/// What a model is asked when its client wants the conversation made short.
+const COMPACT: &str = "Write a summary of this conversation for someone who will go on with the work and sees \
+    only your summary: the task, what was done and found, files and commands that matter, what is left to do. \
+    Write the summary only.";
+
 /// An earlier state of the same conversation: its first items, and their tokens with the model's own.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
@@ -193,7 +205,8 @@ impl Builder<'_> {
                 let summary = format!("The conversation so far, in short:\n{content}");
                 self.messages.push(Message::new(Role::User, summary));
             }
-            Meaning::AdditionalTools { .. } | Meaning::CompactionTrigger | Meaning::Other { .. } => {}
+            Meaning::CompactionTrigger => self.messages.push(Message::new(Role::User, COMPACT)),
+            Meaning::AdditionalTools { .. } | Meaning::Other { .. } => {}
         }
         Ok(())
     }

@@ -1,20 +1,34 @@
 //! What all connections share: the models, the responses that run, and those that can be gone on from.
 
+use crate::data::{Data, DataError};
+use crate::enrol::Origin;
 use crate::gate::Gate;
+use crate::history::conversation;
 use crate::limits::CONNECTION_RESPONSES_MAX;
 use crate::model::Model;
-use crate::prompt::Conversation;
-use crate::toolbook::Toolbook;
+use crate::registry::Registry;
+use crate::store::Archive;
 use crate::turn::{Remember, Running, Turn};
 use flint_engine::message::Tenant;
-use flint_wire::{ApiError, Item, Meaning, Previous, Request, Response, Tools};
-use std::collections::{HashMap, VecDeque};
+use flint_wire::{ApiError, Item, Request};
+use serde_json::Value;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a server is made with.
+pub struct Settings {
+    pub models: Vec<Arc<Model>>,
+    pub gate: Gate,
+    pub data: Data,
+    pub store_bytes_max: u64, // above it the oldest finished responses are deleted
+}
 
 pub struct Server {
     pub models: Vec<Arc<Model>>,
     pub gate: Arc<Gate>,
-    running: Mutex<HashMap<String, Arc<Running>>>,
+    pub registry: Arc<Registry>,
+    pub archive: Archive,
+    _data: Data,
 }
 
 /// The conversation up to and with a response.
@@ -22,6 +36,7 @@ pub struct Server {
 pub struct Remembered {
     pub items: Vec<Arc<Item>>,
     pub tenant: Tenant,
+    pub stored: bool, // the store has it too
 }
 
 /// The latest responses of one connection, for turns that go on from them.
@@ -49,8 +64,14 @@ impl Memory {
 }
 
 impl Server {
-    pub fn new(models: Vec<Arc<Model>>, gate: Gate) -> Server {
-        Server { models, gate: Arc::new(gate), running: Mutex::default() }
+    /// Opens the data; responses that it has unfinished go on when the server runs.
+    pub fn new(settings: Settings) -> Result<Server, DataError> {
+        let Settings { models, gate, data, store_bytes_max } = settings;
+        let store = Arc::new(data.store(store_bytes_max)?);
+        let registry = Arc::new(Registry::default());
+        let archive = Archive::start(store, registry.clone())
+            .map_err(|source| DataError::Io { path: data.path.clone(), source })?;
+        Ok(Server { models, gate: Arc::new(gate), registry, archive, _data: data })
     }
 
     /// The model that a request means.
@@ -67,75 +88,38 @@ impl Server {
         })
     }
 
-    /// Begins the turn that a request asks for, and lets it run.
+    /// Begins the turn that a request asks for, and lets it run. The body is the request as it came, if it can
+    /// be stored; the memory is that of the connection, if it has one.
     pub async fn turn(
         self: &Arc<Server>,
         request: Request,
+        body: Option<&Value>,
         tenant: Tenant,
-        memory: &Arc<Memory>,
+        memory: Option<&Arc<Memory>>,
     ) -> Result<Arc<Running>, ApiError> {
         let model = self.model(request.model.as_deref())?;
         let ticket = self.gate.admit(tenant, &model.name, &request)?;
-        let conversation = self.conversation(&request, tenant, memory)?;
-        let (server, keeper) = (self.clone(), memory.keeper());
-        let begin = move || Turn::begin(server, model, request, conversation, tenant, Some(keeper));
-        let (mut turn, prepared, controls) = blocking(begin).await??;
+        let body = body.filter(|_| request.store);
+        let (server, memory) = (self.clone(), memory.cloned());
+        let begin = move || {
+            let history = server.history(&request, tenant, memory.as_deref())?;
+            let conversation = conversation(&request, &history)?;
+            let keeper = memory.as_ref().map(Memory::keeper);
+            let begun = Turn::begin(server, model, request, conversation, tenant, keeper)?;
+            Ok::<_, ApiError>((history, begun))
+        };
+        let (history, (mut turn, prepared, controls)) = blocking(begin).await??;
         turn.ticket = Some(ticket);
+        turn.origin = body.map(|body| Origin::new(body, history.items.len(), history.linked));
+        if let Err(error) = turn.enrol(&prepared).await {
+            turn.model.rest(prepared.session);
+            return Err(error.refusal());
+        }
         let running = turn.running();
         // The caller reads from the first event on, so it has to know the response before it runs.
-        self.started(&running);
+        self.registry.started(&running);
         tokio::spawn(turn.run(prepared, controls));
         Ok(running)
-    }
-
-    fn conversation(
-        &self,
-        request: &Request,
-        tenant: Tenant,
-        memory: &Memory,
-    ) -> Result<Conversation, ApiError> {
-        let mut items = match &request.previous {
-            Previous::Nothing => Vec::new(),
-            Previous::Response(id) => self.remembered(id, tenant, memory)?.items,
-        };
-        let mut tools = Tools::default();
-        for item in &items {
-            if let Meaning::AdditionalTools { tools: more } = &item.meaning {
-                tools.extend("input.tools", more)?;
-            }
-        }
-        tools.known.extend(request.tools.known.iter().cloned());
-        items.extend(request.input.iter().cloned().map(Arc::new));
-        Ok(Conversation {
-            instructions: request.instructions.clone(),
-            tools: Toolbook::new(&tools.known),
-            items,
-            effort: request.effort.clone(),
-            raw: request.raw.clone(),
-        })
-    }
-
-    fn remembered(&self, id: &str, tenant: Tenant, memory: &Memory) -> Result<Remembered, ApiError> {
-        memory.find(id).filter(|found| found.tenant == tenant).ok_or_else(|| {
-            let message = format!("the response `{id}` is not known: send the whole input instead");
-            ApiError {
-                param: Some("previous_response_id".into()),
-                status: 400,
-                ..ApiError::not_found("previous_response_not_found", message)
-            }
-        })
-    }
-
-    pub fn started(&self, running: &Arc<Running>) {
-        lock(&self.running).insert(running.id.clone(), running.clone());
-    }
-
-    pub fn ended(&self, id: &str, _response: &Response) {
-        lock(&self.running).remove(id);
-    }
-
-    pub fn running(&self, id: &str, tenant: Tenant) -> Option<Arc<Running>> {
-        lock(&self.running).get(id).filter(|running| running.tenant == tenant).cloned()
     }
 }
 

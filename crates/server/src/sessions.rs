@@ -25,6 +25,22 @@ pub struct Session {
     pub warming: Option<Generation>, // what prefills it at the moment
 }
 
+impl Session {
+    /// One that holds nothing yet.
+    pub fn new(sequence: SequenceId, tenant: Tenant, key: Option<&str>) -> Session {
+        Session {
+            sequence,
+            tenant,
+            tokens: Vec::new(),
+            items: 0,
+            history: 0,
+            answered: false,
+            key: key.map(str::to_owned),
+            warming: None,
+        }
+    }
+}
+
 /// The idle sessions of one model, the longest unused first.
 #[derive(Default)]
 pub struct Sessions {
@@ -125,16 +141,7 @@ impl Sessions {
             .filter(|(_, session)| session.tenant == tenant)
             .map(|(index, session)| (common(&session.tokens, tokens), index))
             .max();
-        let fresh = |sequence| Session {
-            sequence,
-            tenant,
-            tokens: Vec::new(),
-            items: 0,
-            history: 0,
-            answered: false,
-            key: key.map(str::to_owned),
-            warming: None,
-        };
+        let fresh = |sequence| Session::new(sequence, tenant, key);
         let Some((common, index)) = best else { return (fresh(new), Base::New) };
         let session = &idle[index];
         let extends = common == session.tokens.len();

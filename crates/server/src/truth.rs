@@ -1,5 +1,6 @@
 //! What every response says about itself: which model was asked for, what was served, and where the time went.
 
+use crate::grammar::Held;
 use crate::model::Model;
 use flint_engine::message::{Break, BreakCause, Counts};
 use flint_wire::Request;
@@ -7,9 +8,9 @@ use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
 
 /// The times of one turn.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
-    pub arrived: Instant,
+    pub arrived: Option<Instant>, // none: in an earlier process
     pub queued: Duration,
     pub rendered: Duration,
     pub sent: Option<Instant>, // to the engine
@@ -18,11 +19,6 @@ pub struct Timing {
 }
 
 impl Timing {
-    pub fn new(arrived: Instant) -> Timing {
-        let none = Duration::ZERO;
-        Timing { arrived, queued: none, rendered: none, sent: None, first_token: None, ended: None }
-    }
-
     pub fn prefill(&self) -> Option<Duration> {
         Some(self.first_token.or(self.ended)?.duration_since(self.sent?))
     }
@@ -39,7 +35,7 @@ impl Timing {
 }
 
 /// What is known before the model has written anything.
-pub fn served(model: &Model, request: &Request) -> Map<String, Value> {
+pub fn served(model: &Model, request: &Request, held: &Held) -> Map<String, Value> {
     let asked = request.model.as_deref().unwrap_or(&model.name);
     let pairs = [
         ("flint.model_asked", asked),
@@ -54,9 +50,11 @@ pub fn served(model: &Model, request: &Request) -> Map<String, Value> {
     ];
     let mut metadata = request.metadata.clone();
     metadata.extend(pairs.map(|(key, value)| (key.to_owned(), value.into())));
-    for (key, names) in
-        [("flint.ignored_fields", &request.ignored), ("flint.skipped_tools", &request.tools.skipped)]
-    {
+    for (key, names) in [
+        ("flint.ignored_fields", &request.ignored),
+        ("flint.skipped_tools", &request.tools.skipped),
+        ("flint.unenforced_tools", &held.unenforced),
+    ] {
         if !names.is_empty() {
             metadata.insert(key.to_owned(), names.join(", ").into());
         }

@@ -7,6 +7,7 @@
 
 use crate::admit::Class;
 use crate::decode::{Decoder, Delta, Sampled};
+use crate::enrol::Origin;
 use crate::grammar::{Held, held};
 use crate::ids::new_id;
 use crate::limits::{CONTROLS_WAITING_MAX, HEARTBEAT_SECONDS, OUTPUT_TOKENS_DEFAULT};
@@ -14,21 +15,23 @@ use crate::log::Log;
 use crate::model::Model;
 use crate::prepare::{Owner, Prepared, go_on, prepare};
 use crate::prompt::Conversation;
-use crate::sampling::sampling;
+use crate::sampling::{sampling, seed};
 use crate::server::{Remembered, Server};
 use crate::sessions::{Fingerprints, Session};
+use crate::store::tape::Heard;
+use crate::store::{Ending, Pen, Store, Tail};
 use crate::ticket::Ticket;
 use crate::truth::{self, Timing};
 use crate::writer::Writer;
-use flint_engine::constrain::Constraint;
 use flint_engine::message::{Break, Counts, Event, FinishReason, Generate, Priority, Tenant};
 use flint_engine::supervise::{EngineError, Generation};
 use flint_wire::{ApiError, Incomplete, Item, Request, Response, Status, Tier, Usage};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
-mod wait;
+pub mod wait;
 
 /// A response that is being made, as others see it.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub struct Running {
     pub log: Arc<Log>,
     controls: mpsc::Sender<Control>,
     successor: OnceLock<Arc<Running>>,
+    position: AtomicUsize,         // in the queue; 0: it does not wait
+    store: Option<Arc<dyn Store>>, // where it is kept, if it is to be
 }
 
 /// What a client can want of a running response.
@@ -52,20 +57,39 @@ pub enum Control {
     },
 }
 
-/// What becomes of a steer.
-#[derive(Debug)]
+/// What becomes of a steer. The first two are told among the response's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Steered {
-    /// The successor, which begins as soon as the response has ended.
-    Accepted(Arc<Running>),
-    /// The response waits for the outputs of these calls; the steer can only follow them.
-    Pending { calls: Vec<String> },
+    /// A successor begins as soon as the response has ended.
+    Accepted,
+    /// The response has called tools: the steer can only follow their outputs.
+    Pending,
     /// There was nothing to steer.
     Late,
 }
 
 impl Running {
-    fn new(tenant: Tenant, controls: mpsc::Sender<Control>) -> Running {
-        Running { id: new_id("resp"), tenant, log: Arc::default(), controls, successor: OnceLock::new() }
+    fn new(tenant: Tenant, controls: mpsc::Sender<Control>, store: Option<Arc<dyn Store>>) -> Running {
+        let (id, log) = (new_id("resp"), Arc::default());
+        let (successor, position) = (OnceLock::new(), AtomicUsize::new(0));
+        Running { id, tenant, log, controls, successor, position, store }
+    }
+
+    /// A response of an earlier process, whose events up to number `next` are in the store.
+    pub fn again(
+        id: String,
+        tenant: Tenant,
+        store: Arc<dyn Store>,
+        next: u64,
+    ) -> (Arc<Running>, mpsc::Receiver<Control>) {
+        let (controls, receiver) = mpsc::channel(CONTROLS_WAITING_MAX);
+        let running = Running::new(tenant, controls, Some(store));
+        (Arc::new(Running { id, log: Arc::new(Log::starting_at(next)), ..running }), receiver)
+    }
+
+    /// Its events from number `from` on.
+    pub fn read(&self, from: u64) -> Tail {
+        Tail::live(self.id.clone(), self.log.read(from), self.store.clone())
     }
 
     /// The response that follows this one because it was steered; known before this one ends.
@@ -81,17 +105,29 @@ impl Running {
 
 /// Everything that one turn needs.
 pub struct Turn {
-    server: Arc<Server>,
-    model: Arc<Model>,
-    request: Request,
-    conversation: Conversation,
-    tenant: Tenant,
-    running: Arc<Running>,
-    writer: Writer,
-    timing: Timing,
-    constraint: Option<Constraint>,
-    on_end: Option<Remember>,
-    pub ticket: Option<Ticket>, // none: nobody asked for it, it goes on by itself
+    pub(crate) server: Arc<Server>,
+    pub(crate) model: Arc<Model>,
+    pub(crate) request: Request,
+    pub(crate) conversation: Conversation,
+    pub(crate) tenant: Tenant,
+    pub(crate) running: Arc<Running>,
+    pub(crate) writer: Writer,
+    pub(crate) pen: Pen,
+    pub(crate) seed: u64,
+    pub(crate) origin: Option<Origin>, // of a response that is to be stored
+    pub(crate) past: Past,
+    pub(crate) held: Held,
+    pub(crate) timing: Timing,
+    pub(crate) on_end: Option<Remember>,
+    pub(crate) ticket: Option<Ticket>, // none: it was begun by an earlier process
+}
+
+/// What an earlier process did for the response.
+#[derive(Debug, Default)]
+pub struct Past {
+    pub resumed: bool,
+    pub next: u64, // number of the first event that nobody has been told
+    pub heard: Vec<Heard>,
 }
 
 /// Who keeps the conversation for a turn that may follow.
@@ -105,6 +141,14 @@ struct Ended {
     tokens: Vec<u32>, // generated
     done: usize,      // of these, up to the end of the last whole item
     reasoning: u32,
+}
+
+/// What has become of the model's tokens so far.
+struct Answer {
+    decoder: Decoder,
+    deltas: Vec<Delta>,
+    tokens: Vec<u32>,
+    done: usize, // of these, up to the end of the last whole item
 }
 
 enum How {
@@ -127,31 +171,44 @@ impl Turn {
         on_end: Option<Remember>,
     ) -> Result<(Turn, Prepared, mpsc::Receiver<Control>), ApiError> {
         let arrived = Instant::now();
-        let Held { constraint, unenforced } = held(&model, &request, &conversation.tools)?;
+        let held = held(&model, &request, &conversation)?;
         let owner = Owner { tenant, key: request.cache_key.as_deref() };
         let prepared = prepare(&model, &conversation, owner, request.generate)?;
         let (controls, receiver) = mpsc::channel(CONTROLS_WAITING_MAX);
-        let running = Arc::new(Running::new(tenant, controls));
-        let timing = Timing { rendered: arrived.elapsed(), ..Timing::new(arrived) };
-        let mut writer = writer(&model, &request, &conversation, &running);
-        if !unenforced.is_empty() {
-            let names = unenforced.join(", ").into();
-            writer.response.metadata.insert("flint.unenforced_tools".to_owned(), names);
-        }
-        let turn = Turn {
+        let store = request.store.then(|| server.archive.store.clone());
+        let running = Arc::new(Running::new(tenant, controls, store));
+        let turn = Turn::new(server, model, request, conversation, running, now(), held);
+        let timing = Timing { arrived: Some(arrived), rendered: arrived.elapsed(), ..Timing::default() };
+        Ok((Turn { timing, on_end, ..turn }, prepared, receiver))
+    }
+
+    /// A turn that is not stored yet, and has no past.
+    pub fn new(
+        server: Arc<Server>,
+        model: Arc<Model>,
+        request: Request,
+        conversation: Conversation,
+        running: Arc<Running>,
+        created_at: u64,
+        held: Held,
+    ) -> Turn {
+        Turn {
+            tenant: running.tenant,
+            writer: writer(&model, &request, &conversation, &running, created_at, &held),
+            pen: Pen::unstored(running.clone(), server.registry.clone()),
+            seed: seed(&request),
+            origin: None,
+            past: Past::default(),
+            timing: Timing::default(),
+            on_end: None,
+            ticket: None,
+            held,
             server,
             model,
             request,
             conversation,
-            tenant,
             running,
-            writer,
-            timing,
-            constraint,
-            on_end,
-            ticket: None,
-        };
-        Ok((turn, prepared, receiver))
+        }
     }
 
     pub fn running(&self) -> Arc<Running> {
@@ -161,15 +218,13 @@ impl Turn {
     /// Makes the response, and its successors if it is steered.
     pub async fn run(mut self, mut prepared: Prepared, mut controls: mpsc::Receiver<Control>) {
         loop {
-            self.server.started(&self.running);
+            self.server.registry.started(&self.running);
             if !self.admitted(&mut controls).await {
                 // A sequence that was never begun has nothing to keep.
                 let begun = Some(prepared.session).filter(|session| !session.tokens.is_empty());
                 begun.into_iter().for_each(|session| self.model.rest(session));
                 return;
             }
-            self.writer.in_progress();
-            self.flush();
             let session = match self.request.generate {
                 true => self.leg(prepared, &mut controls).await,
                 false => Leg::Over(self.warm(prepared).await),
@@ -181,12 +236,13 @@ impl Turn {
                 }
                 Leg::Steered(next) => prepared = *next,
             }
+            self.enrol_successor(&prepared).await;
         }
     }
 
     /// Prefills in the background; the answer is there at once.
     async fn warm(&mut self, prepared: Prepared) -> Option<Session> {
-        let generation = self.generate(&prepared, 0);
+        let generation = self.generate(&prepared, &[], 0);
         let items = self.conversation.items.len();
         match generation {
             Ok(generation) => {
@@ -209,8 +265,17 @@ impl Turn {
             while generation.next_event().await.is_some() {}
         }
         let max_tokens = self.max_tokens(prepared.tokens.len());
-        let ended = match self.generate(&prepared, max_tokens) {
-            Ok(generation) => self.follow(&generation, controls).await,
+        let answer = self.replay();
+        if let Some(how) = self.ended_before(&answer, max_tokens) {
+            let (new, generated) = (prepared.tokens.len() as u32, answer.tokens.len() as u32);
+            let counts = Counts { new: new + generated, generated, ..Counts::default() };
+            let ended = self.conclude(answer, how, counts, None);
+            self.finish(prepared, ended);
+            // The engine was not asked, so it has no sequence that could rest.
+            return Leg::Over(None);
+        }
+        let ended = match self.generate(&prepared, &answer.tokens, max_tokens) {
+            Ok(generation) => self.follow(answer, &generation, controls).await,
             Err(error) => {
                 self.fail(&error);
                 return Leg::Over(None);
@@ -219,21 +284,55 @@ impl Turn {
         self.finish(prepared, ended)
     }
 
-    fn generate(&mut self, prepared: &Prepared, max_tokens: u32) -> Result<Generation, ApiError> {
+    /// The state of the answer after the tokens of an earlier process, whose events have been told.
+    fn replay(&mut self) -> Answer {
+        let (decoder, next) = (self.decoder(), self.writer.next_number());
+        let mut answer = Answer { decoder, deltas: Vec::new(), tokens: Vec::new(), done: 0 };
+        for heard in std::mem::take(&mut self.past.heard) {
+            self.hear(&mut answer, &heard.sampled());
+        }
+        self.writer.resume_at(next);
+        answer
+    }
+
+    /// How the answer had ended already, if its last event is all that is missing.
+    fn ended_before(&self, answer: &Answer, max_tokens: u32) -> Option<How> {
+        match answer.tokens.last() {
+            None => None,
+            Some(_) if answer.decoder.stopped() || self.has_called_enough() => Some(How::StopString),
+            Some(last) if self.stop_tokens().contains(last) => Some(How::Finished(FinishReason::Stop)),
+            Some(_) if answer.tokens.len() >= max_tokens as usize => {
+                Some(How::Finished(FinishReason::Length))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Asks for what follows the prompt and the tokens that were generated `before`.
+    fn generate(
+        &mut self,
+        prepared: &Prepared,
+        before: &[u32],
+        max_tokens: u32,
+    ) -> Result<Generation, ApiError> {
         self.timing.sent = Some(Instant::now());
         let generation = self.model.engine.generate(Generate {
             sequence: prepared.session.sequence,
             base: prepared.base,
-            tokens: prepared.new_tokens().to_vec(),
-            resumed: 0,
+            tokens: [prepared.new_tokens(), before].concat(),
+            resumed: before.len() as u32,
             max_tokens,
-            stop_tokens: self.model.stop_tokens(self.conversation.raw.as_ref()),
-            sampling: sampling(&self.request),
-            constraint: self.constraint.clone(),
+            stop_tokens: self.stop_tokens(),
+            sampling: sampling(&self.request, self.seed),
+            constraint: self.held.constraint.clone(),
             priority: priority(&self.request),
             tenant: self.tenant,
         });
         generation.map_err(|error| engine_error(&error))
+    }
+
+    fn stop_tokens(&self) -> Vec<u32> {
+        self.model.stop_tokens(self.conversation.raw.as_ref())
     }
 
     fn max_tokens(&self, prompt: usize) -> u32 {
@@ -242,10 +341,15 @@ impl Turn {
     }
 
     /// The loop of a response: tokens in, events out, until one side ends it.
-    async fn follow(&mut self, generation: &Generation, controls: &mut mpsc::Receiver<Control>) -> Ended {
-        let mut decoder = self.decoder();
-        let (mut tokens, mut done, mut broke) = (Vec::new(), 0, None);
-        let (mut deltas, mut stopping) = (Vec::new(), None);
+    async fn follow(
+        &mut self,
+        mut answer: Answer,
+        generation: &Generation,
+        controls: &mut mpsc::Receiver<Control>,
+    ) -> Ended {
+        let (mut broke, mut stopping) = (None, None);
+        // Who comes back to a response that has outlived its process may also leave it again.
+        let detached = self.request.background || self.past.resumed;
         let log = self.running.log.clone();
         let abandoned = log.abandoned();
         tokio::pin!(abandoned);
@@ -253,17 +357,19 @@ impl Turn {
             let heartbeat = tokio::time::sleep(Duration::from_secs(HEARTBEAT_SECONDS));
             tokio::select! {
                 biased;
-                event = generation.next_event() => match event {
+                event = next_event(&self.pen, generation) => match event {
                     Some(Event::Started { broke: at, .. }) => broke = at,
                     Some(Event::Token { token, logprob, top, .. }) => {
                         self.timing.first_token.get_or_insert_with(Instant::now);
-                        tokens.push(token);
-                        if stopping.is_none() {
-                            decoder.push(&Sampled { token, logprob, top: &top }, &mut deltas);
-                            self.tell(&mut deltas);
-                            done = if self.writer.between_items() { tokens.len() } else { done };
+                        if stopping.is_some() {
+                            answer.tokens.push(token);
+                            continue;
                         }
-                        if (decoder.stopped() || self.has_called_enough()) && stopping.is_none() {
+                        let sampled = Sampled { token, logprob, top: &top };
+                        self.pen.hear(&sampled);
+                        self.hear(&mut answer, &sampled);
+                        self.flush();
+                        if answer.decoder.stopped() || self.has_called_enough() {
                             stopping = Some(How::StopString);
                             self.stop(generation);
                         }
@@ -281,7 +387,7 @@ impl Turn {
                         self.stop(generation);
                     }
                 }
-                () = &mut abandoned, if stopping.is_none() && !self.request.background => {
+                () = &mut abandoned, if stopping.is_none() && !detached => {
                     stopping = Some(How::Cancelled);
                     self.stop(generation);
                 }
@@ -296,9 +402,26 @@ impl Turn {
             (Some(how), How::Finished(_)) => how,
             (_, finished) => finished,
         };
+        self.conclude(answer, how, counts, broke)
+    }
+
+    /// Takes one token into the answer.
+    fn hear(&mut self, answer: &mut Answer, sampled: &Sampled<'_>) {
+        answer.tokens.push(sampled.token);
+        answer.decoder.push(sampled, &mut answer.deltas);
+        answer.deltas.drain(..).for_each(|delta| self.writer.delta(delta));
+        if self.writer.between_items() {
+            answer.done = answer.tokens.len();
+        }
+    }
+
+    /// What was held back comes out, but only together with the last event: it belongs to no token, so it could
+    /// not be told from what is yet to come if the process ended in between.
+    fn conclude(&mut self, answer: Answer, how: How, counts: Counts, broke: Option<Break>) -> Ended {
+        let Answer { mut decoder, mut deltas, tokens, done } = answer;
         if !matches!(how, How::Interrupted) {
             decoder.finish(&mut deltas);
-            self.tell(&mut deltas);
+            deltas.drain(..).for_each(|delta| self.writer.delta(delta));
         }
         Ended { how, counts, broke, tokens, done, reasoning: decoder.reasoning_tokens() }
     }
@@ -316,20 +439,26 @@ impl Turn {
     /// What a control makes of the response: nothing, or its end.
     fn control(&mut self, control: Control, stopping: &mut Option<How>) -> Option<How> {
         match (control, stopping) {
-            (Control::Steer { items, answer }, Some(How::Steered(waiting, successor))) => {
+            (Control::Steer { items, answer }, Some(How::Steered(waiting, _))) => {
                 waiting.extend(items);
-                let _ = answer.send(Steered::Accepted(successor.clone()));
+                self.writer.steer_accepted(&new_id("steer"));
+                let _ = answer.send(Steered::Accepted);
+                None
+            }
+            (Control::Steer { answer, .. }, None) if !self.writer.required_input().is_empty() => {
+                self.writer.steer_pending(&new_id("steer"));
+                self.flush();
+                let _ = answer.send(Steered::Pending);
                 None
             }
             (Control::Steer { items, answer }, None) => {
-                let calls = self.writer.calls();
-                if !calls.is_empty() {
-                    let _ = answer.send(Steered::Pending { calls });
-                    return None;
-                }
-                let successor = Arc::new(Running::new(self.tenant, self.running.controls.clone()));
+                let (controls, store) = (self.running.controls.clone(), self.running.store.clone());
+                let successor = Arc::new(Running::new(self.tenant, controls, store));
                 let successor = self.running.successor.get_or_init(|| successor).clone();
-                let _ = answer.send(Steered::Accepted(successor.clone()));
+                // Told with the response's last events, at the next token: a process that dies before has promised
+                // nothing that the next one does not know of.
+                self.writer.steer_accepted(&new_id("steer"));
+                let _ = answer.send(Steered::Accepted);
                 Some(How::Steered(items, successor))
             }
             (Control::Steer { answer, .. }, Some(_)) => {
@@ -343,7 +472,9 @@ impl Turn {
 
     /// Whether the one call that was allowed is there.
     fn has_called_enough(&self) -> bool {
-        !self.request.parallel_tool_calls && self.writer.between_items() && !self.writer.calls().is_empty()
+        !self.request.parallel_tool_calls
+            && self.writer.between_items()
+            && !self.writer.required_input().is_empty()
     }
 
     fn stop(&self, generation: &Generation) {
@@ -351,17 +482,10 @@ impl Turn {
         let _ = self.model.engine.cancel(generation.sequence());
     }
 
-    fn tell(&mut self, deltas: &mut Vec<Delta>) {
-        if !deltas.is_empty() {
-            deltas.drain(..).for_each(|delta| self.writer.delta(delta));
-            self.flush();
-        }
-    }
-
     /// Ends the response, and leaves its sequence to who comes next.
     fn finish(&mut self, prepared: Prepared, ended: Ended) -> Leg {
         let Ended { how, counts, broke, tokens, done, reasoning } = ended;
-        self.account(counts, broke, reasoning);
+        self.account(prepared.tokens.len() as u32, counts, broke, reasoning);
         let mut steered = None;
         match how {
             How::Finished(FinishReason::Length | FinishReason::Context) => {
@@ -418,17 +542,22 @@ impl Turn {
     fn succeed(&mut self, session: Session, items: Vec<Arc<Item>>, successor: Arc<Running>) -> Leg {
         let arrived = Instant::now();
         let previous = std::mem::replace(&mut self.running, successor);
+        self.origin = self.origin.take().map(|origin| origin.successor(self));
         self.conversation.items.extend(items);
         let prints = Fingerprints::of(&self.conversation);
         self.request.previous = flint_wire::Previous::Response(previous.id.clone());
-        self.writer = writer(&self.model, &self.request, &self.conversation, &self.running);
+        self.writer =
+            writer(&self.model, &self.request, &self.conversation, &self.running, now(), &self.held);
+        self.pen = Pen::unstored(self.running.clone(), self.server.registry.clone());
+        self.past = Past::default();
         match go_on(&self.model, &self.conversation, session, prints, true) {
             Ok(prepared) => {
-                self.timing = Timing { rendered: arrived.elapsed(), ..Timing::new(arrived) };
+                self.timing =
+                    Timing { arrived: Some(arrived), rendered: arrived.elapsed(), ..Timing::default() };
                 Leg::Steered(Box::new(prepared))
             }
             Err(error) => {
-                self.server.started(&self.running);
+                self.server.registry.started(&self.running);
                 self.writer.created();
                 self.fail(&error);
                 Leg::Over(None)
@@ -436,11 +565,12 @@ impl Turn {
         }
     }
 
-    fn account(&mut self, counts: Counts, broke: Option<Break>, reasoning: u32) {
+    fn account(&mut self, input: u32, counts: Counts, broke: Option<Break>, reasoning: u32) {
         let response = &mut self.writer.response;
         let usage = Usage {
-            input: counts.cached + counts.new,
-            cached: counts.cached,
+            input,
+            // After a restart the tokens that had been generated are prefilled too.
+            cached: counts.cached.min(input),
             output: counts.generated,
             reasoning,
         };
@@ -467,19 +597,19 @@ impl Turn {
     fn close(&mut self) {
         let mut items = self.conversation.items.clone();
         items.extend(self.writer.items());
-        let remembered = Remembered { items, tenant: self.tenant };
+        let remembered = Remembered { items, tenant: self.tenant, stored: self.pen.is_stored() };
         if let Some(on_end) = &self.on_end {
             on_end(&self.running.id, remembered);
         }
-        self.server.ended(&self.running.id, &self.writer.response);
         self.flush();
-        self.running.log.close();
     }
 
+    /// Lets go of the events that were written since the last time, as one whole.
     fn flush(&mut self) {
-        for frame in self.writer.take() {
-            self.running.log.push(frame);
-        }
+        let frames = self.writer.take();
+        let response = &self.writer.response;
+        let ending = || Ending { status: response.status, response: response.json().to_string() };
+        self.pen.write(frames, || response.status.is_final().then(ending));
     }
 }
 
@@ -490,14 +620,27 @@ enum Leg {
     Steered(Box<Prepared>),
 }
 
-fn writer(model: &Model, request: &Request, conversation: &Conversation, running: &Running) -> Writer {
+/// The next thing the engine tells, once there is room for what it will be made into.
+async fn next_event(pen: &Pen, generation: &Generation) -> Option<Event> {
+    pen.room().await;
+    generation.next_event().await
+}
+
+fn writer(
+    model: &Model,
+    request: &Request,
+    conversation: &Conversation,
+    running: &Running,
+    created_at: u64,
+    held: &Held,
+) -> Writer {
     let previous = match &request.previous {
         flint_wire::Previous::Nothing => None,
         flint_wire::Previous::Response(id) => Some(id.clone()),
     };
     let response = Response {
         id: running.id.clone(),
-        created_at: now(),
+        created_at,
         completed_at: None,
         status: Status::InProgress,
         model: model.name.clone(),
@@ -506,10 +649,14 @@ fn writer(model: &Model, request: &Request, conversation: &Conversation, running
         incomplete: None,
         failure: None,
         usage: None,
-        metadata: truth::served(model, request),
+        metadata: truth::served(model, request, held),
         settings: request.settings(),
     };
-    Writer::new(response, conversation.tools.clone())
+    let mut writer = Writer::new(response, conversation.tools.clone());
+    if conversation.is_compaction() {
+        writer.compact();
+    }
+    writer
 }
 
 pub fn now() -> u64 {

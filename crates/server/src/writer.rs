@@ -51,6 +51,13 @@ impl Writer {
         std::mem::take(&mut self.frames)
     }
 
+    /// Forgets what has not been taken, which was told before, and goes on from this number.
+    pub fn resume_at(&mut self, number: u64) {
+        self.frames.clear();
+        self.number = number;
+    }
+
+    /// The number of the next event.
     pub fn next_number(&self) -> u64 {
         self.number
     }
@@ -247,14 +254,35 @@ impl Writer {
         self.dropped
     }
 
-    /// The calls that wait for outputs, by their ids; the one that is being written counts.
-    pub fn calls(&self) -> Vec<String> {
-        let done = self.response.output.iter().filter_map(|item| item["call_id"].as_str());
+    /// The outputs that must come before anything else can: of all calls, the one that is being written too.
+    pub fn required_input(&self) -> Vec<Value> {
         let open = match &self.open {
-            Some(Open::Call { callee, .. }) => Some(callee.call_id.as_str()),
+            Some(Open::Call { id, callee, .. }) => Some(output::call(id, "in_progress", callee, "")),
             Some(Open::Message { .. } | Open::Reasoning { .. }) | None => None,
         };
-        done.chain(open).map(str::to_owned).collect()
+        let required = |call: &Value| {
+            let kind = match call["type"].as_str()? {
+                "function_call" => "function_call_output",
+                "custom_tool_call" => "custom_tool_call_output",
+                _ => return None,
+            };
+            Some(json!({"type": kind, "call_id": call["call_id"], "name": call["name"]}))
+        };
+        self.response.output.iter().chain(&open).filter_map(required).collect()
+    }
+
+    pub fn steer_accepted(&mut self, steer: &str) {
+        let steer = self.steer(steer);
+        self.tell(Event::SteerAccepted { steer });
+    }
+
+    pub fn steer_pending(&mut self, steer: &str) {
+        let (steer, required_input) = (self.steer(steer), self.required_input());
+        self.tell(Event::SteerPending { steer, reason: "waiting_for_required_input", required_input });
+    }
+
+    fn steer(&self, id: &str) -> Value {
+        json!({"id": id, "previous_response_id": self.response.id})
     }
 
     /// The whole items, as a turn that follows takes them.

@@ -52,6 +52,12 @@ pub enum Event {
     /// An item that was begun is given up.
     #[serde(rename = "response.output_item.interrupted")]
     ItemInterrupted { response_id: String, item_id: String, output_index: usize },
+    /// A steer is taken: this response will end at the next token, and its successor begin.
+    #[serde(rename = "response.steer.accepted")]
+    SteerAccepted { steer: Value },
+    /// A steer has to wait until outputs of calls are there.
+    #[serde(rename = "response.steer.pending")]
+    SteerPending { steer: Value, reason: &'static str, required_input: Vec<Value> },
     #[serde(rename = "response.interrupt.accepted")]
     InterruptAccepted { response_id: String },
     #[serde(rename = "response.completed")]

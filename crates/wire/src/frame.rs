@@ -12,7 +12,7 @@ pub enum Frame {
     Create(Box<Create>),
     Interrupt { stream: Option<String>, response: String },
     Cancel { stream: Option<String>, response: Option<String> },
-    Steer { stream: Option<String>, previous: String, input: Vec<Item>, event: Option<String> },
+    Steer { stream: Option<String>, previous: String, input: Vec<Item> },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,6 @@ impl Frame {
                 stream,
                 previous: fields.required_text("previous_response_id")?.to_owned(),
                 input: input_items(&mut fields)?,
-                event: fields.short_text("event_id", ID_BYTES_MAX)?.map(str::to_owned),
             }),
             _ => Err(fields.invalid(
                 "type",

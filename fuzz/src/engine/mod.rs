@@ -1,9 +1,11 @@
 //! Promises of `flint-engine` about bytes from outside.
 
+mod constrain;
 mod gguf;
 mod link;
 mod safetensors;
 
+pub use constrain::constrain;
 pub use gguf::gguf;
 pub use link::link;
 pub use safetensors::safetensors;
@@ -16,7 +18,11 @@ const MESSAGE_BYTES_MAX: usize = 1200;
 
 /// A refusal can be shown as it is: short, one line, without control characters of the file's.
 fn check_message(fault: &Fault) {
-    let message = fault.to_string();
+    check_words(fault);
+}
+
+fn check_words(words: &impl std::fmt::Display) {
+    let message = words.to_string();
     assert!(message.len() <= MESSAGE_BYTES_MAX, "a message of {} bytes: {message}", message.len());
     assert!(!message.chars().any(char::is_control), "control characters in {message:?}");
 }

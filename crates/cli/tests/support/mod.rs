@@ -1,6 +1,8 @@
 //! The real binary, the real small model, and a real pseudo-terminal.
 #![allow(dead_code)]
 
+pub mod server;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -1,23 +1,25 @@
-//! A server of the real binary, and a client that speaks raw bytes to it.
-#![allow(dead_code)]
+//! The real server on a real socket.
 
-use crate::support::{MODEL, PATIENCE, flint, model_file, stdout};
+use super::{MODEL, PATIENCE, flint, model_file};
 use serde_json::Value;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::process::{Child, ExitStatus, Output, Stdio};
 use std::time::Instant;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::{Message, WebSocket};
 
-pub struct Served {
-    pub child: Child,
-    pub address: String,
+/// A server that ends with the test.
+pub struct Server {
+    child: Child,
+    pub address: String, // host:port
+    pub key: String,
     pub home: tempfile::TempDir,
-    pub errors: Receiver<String>, // lines
 }
 
-/// An answer as it came.
+/// The answer to one request.
 pub struct Answer {
     pub status: u16,
     pub head: String,
@@ -33,128 +35,154 @@ impl Answer {
         let named = |line: &&str| line.split(':').next().is_some_and(|own| own.eq_ignore_ascii_case(name));
         self.head.lines().find(named)?.split_once(':').map(|(_, value)| value.trim())
     }
-
-    /// The events of a stream, in order.
-    pub fn events(&self) -> Vec<Value> {
-        let data = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
-        data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
-    }
 }
 
-impl Served {
-    /// Starts one with these settings and arguments, in a home of its own.
-    pub fn start(config: &str, args: &[&str]) -> Served {
+impl Server {
+    /// Serves the small model.
+    pub fn start() -> Server {
+        Server::start_in(tempfile::tempdir().unwrap(), &[])
+    }
+
+    /// Serves another model.
+    pub fn of(model: &str) -> Server {
+        Server::start_in(tempfile::tempdir().unwrap(), &["-m", model])
+    }
+
+    /// Serves answers that are given, at a given number of tokens a second.
+    pub fn scripted(lines: &[(&str, &str)], rate: f64) -> Server {
         let home = tempfile::tempdir().unwrap();
-        std::fs::write(home.path().join("config.toml"), config).unwrap();
-        Served::start_in(home, args)
+        let lines: Vec<Value> = lines
+            .iter()
+            .map(|(said, answer)| {
+                let cue = format!("{said}<|im_end|>\n<|im_start|>assistant\n");
+                serde_json::json!({"cue": cue, "answer": format!("{answer}<|im_end|>")})
+            })
+            .collect();
+        let script = home.path().join("script.json");
+        std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
+        let script = script.to_str().unwrap().to_owned();
+        Server::start_in(home, &["--scripted", &script])
     }
 
-    pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Served {
-        model_file();
-        let mut command = flint();
-        command.args(["serve", "--port", "0", "-m", MODEL, "--threads", "2"]).args(args);
-        command.env("FLINT_HOME", home.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let errors = lines(child.stderr.take().unwrap());
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().split("://").nth(1).and_then(|rest| rest.strip_suffix("/v1"));
-        let Some(address) = address.map(str::to_owned) else {
-            panic!("it did not start: {line:?} {:?}", errors.iter().collect::<Vec<_>>());
-        };
-        Served { child, address, home, errors }
+    pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
+        let (child, address) = launch(home.path(), args);
+        let key = read_key(home.path());
+        Server { child, address, key, home }
     }
 
-    /// The local user's key.
-    pub fn key(&self) -> String {
-        std::fs::read_to_string(self.home.path().join("key")).unwrap().trim().to_owned()
+    /// `kill -9`, then another server in the same home.
+    pub fn restart(&mut self, args: &[&str]) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        (self.child, self.address) = launch(self.home.path(), args);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has said on standard error so far.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("said")).unwrap()
     }
 
     /// `flint` with the same home.
-    pub fn flint(&self, args: &[&str]) -> std::process::Output {
+    pub fn flint(&self, args: &[&str]) -> Output {
         flint().args(args).env("FLINT_HOME", self.home.path()).output().unwrap()
     }
 
-    pub fn add_key(&self, name: &str) -> String {
-        let output = self.flint(&["key", "add", name]);
-        assert!(output.status.success(), "{output:?}");
-        stdout(&output).trim().to_owned()
-    }
-
-    /// Sends a head as it is, with its request line, and leaves the answer to be read.
-    pub fn open(&self, line: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut head = format!("{line}\r\n");
-        if !headers.iter().any(|(name, _)| *name == "Host") {
-            head += &format!("Host: {}\r\n", self.address);
-        }
-        for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
-        }
-        if !headers.iter().any(|(name, _)| *name == "Content-Length") {
-            head += &format!("Content-Length: {}\r\n", body.len());
-        }
-        head += &format!("\r\n{body}");
-        stream.write_all(head.as_bytes()).unwrap();
-        stream
-    }
-
-    /// HTTP/1.0, so that the answer ends with the connection and is not chunked.
-    pub fn ask(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        answer(self.open(&format!("{line} HTTP/1.0"), headers, body))
-    }
-
-    pub fn get(&self, key: &str, path: &str) -> Answer {
-        self.ask(&format!("GET {path}"), &[("Authorization", &format!("Bearer {key}"))], "")
-    }
-
-    pub fn post(&self, key: &str, path: &str, body: &Value) -> Answer {
-        let headers = [("Authorization", &*format!("Bearer {key}")), ("Content-Type", "application/json")];
-        self.ask(&format!("POST {path}"), &headers, &body.to_string())
-    }
-
-    /// Begins a request whose answer is read as it comes.
-    pub fn begin(&self, key: &str, path: &str, body: &Value) -> BufReader<TcpStream> {
-        let headers = [("Authorization", &*format!("Bearer {key}")), ("Content-Type", "application/json")];
-        BufReader::new(self.open(&format!("POST {path} HTTP/1.0"), &headers, &body.to_string()))
-    }
-
+    /// SIGTERM.
     pub fn terminate(&self) {
         // SAFETY: the child is ours and has not been waited for.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
     }
-}
 
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// Until it ends by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().unwrap()
     }
-}
 
-pub fn answer(mut stream: impl Read) -> Answer {
-    let mut bytes = Vec::new();
-    // A connection that is reset after its answer has said all the same.
-    let _ = stream.read_to_end(&mut bytes);
-    let text = String::from_utf8_lossy(&bytes);
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Answer { status: status.unwrap_or_default(), head: head.to_owned(), body: body.to_owned() }
-}
+    pub fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, None)
+    }
 
-/// The next event of a stream that is of this type.
-pub fn event(stream: &mut impl BufRead, kind: &str) -> Value {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended before {kind}");
-        let Some(data) = line.strip_prefix("data: ") else { continue };
-        let event: Value = serde_json::from_str(data).unwrap();
-        if event["type"] == kind {
-            return event;
+    pub fn post(&self, path: &str, body: &Value) -> Answer {
+        self.request("POST", path, Some(&body.to_string()))
+    }
+
+    pub fn request(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
+        let mut bytes = Vec::new();
+        self.send(method, path, body).read_to_end(&mut bytes).unwrap();
+        answer(&bytes)
+    }
+
+    /// The events of an answer, one by one as they come.
+    pub fn stream(&self, method: &str, path: &str, body: Option<&str>) -> Stream {
+        Stream::of(self.send(method, path, body))
+    }
+
+    fn send(&self, method: &str, path: &str, body: Option<&str>) -> TcpStream {
+        let bearer = format!("Bearer {}", self.key);
+        let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+        self.open(&format!("{method} {path}"), &headers, body.unwrap_or_default())
+    }
+
+    /// Sends exactly these headers, and those without which there is no request if they are not among them.
+    pub fn open(&self, line: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let length = body.len().to_string();
+        let needed = [("Host", self.address.as_str()), ("Connection", "close"), ("Content-Length", &length)];
+        let given = |name: &str| headers.iter().any(|(own, _)| *own == name);
+        let mut head = format!("{line} HTTP/1.1\r\n");
+        for (name, value) in needed.iter().filter(|(name, _)| !given(name)).chain(headers) {
+            head += &format!("{name}: {value}\r\n");
         }
+        stream.write_all((head + "\r\n" + body).as_bytes()).unwrap();
+        stream
     }
+
+    /// The same, with the answer.
+    pub fn ask(&self, line: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut bytes = Vec::new();
+        // A connection that is reset after its answer has said all the same.
+        let _ = self.open(line, headers, body).read_to_end(&mut bytes);
+        answer(&bytes)
+    }
+
+    pub fn socket(&self) -> Socket {
+        self.socket_of(&self.key)
+    }
+
+    pub fn socket_of(&self, key: &str) -> Socket {
+        let mut request = format!("ws://{}/v1/responses", self.address).into_client_request().unwrap();
+        let bearer = format!("Bearer {key}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (socket, _) = tungstenite::client(request, stream).unwrap();
+        Socket { socket }
+    }
+}
+
+/// Starts a server and waits until it listens.
+fn launch(home: &Path, args: &[&str]) -> (Child, String) {
+    model_file();
+    let mut command = flint();
+    command.args(["serve", "--port", "0"]).args(args).env("FLINT_HOME", home);
+    if !args.contains(&"-m") {
+        command.args(["-m", MODEL]);
+    }
+    let said = home.join("said");
+    let errors = OpenOptions::new().create(true).append(true).open(&said).unwrap();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").and_then(|at| at.strip_suffix("/v1"));
+    let Some(address) = address.map(str::to_owned) else {
+        panic!("it did not start: {line:?} {}", std::fs::read_to_string(said).unwrap());
+    };
+    (child, address)
 }
 
 /// Tries until it is so.
@@ -166,22 +194,140 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The lines of a pipe, read as they come so that it never fills.
-fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, receiver) = sync_channel(100_000);
-    std::thread::spawn(move || {
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
+/// The events of a stream as JSON text. Ends where the stream does, even if that is torn.
+pub struct Stream {
+    lines: BufReader<TcpStream>,
 }
 
-/// A command with a home that nobody else uses.
-pub fn flint_at(home: &Path) -> Command {
-    let mut command = flint();
-    command.env("FLINT_HOME", home);
-    command
+impl Stream {
+    pub fn of(stream: TcpStream) -> Stream {
+        Stream { lines: BufReader::new(stream) }
+    }
+
+    /// The next event of this type.
+    pub fn event(&mut self, kind: &str) -> Value {
+        let events = self.map(|json| serde_json::from_str::<Value>(&json).unwrap());
+        let mut found = events.filter(|event| event["type"] == kind);
+        found.next().unwrap_or_else(|| panic!("the stream ended before {kind}"))
+    }
+}
+
+impl Iterator for Stream {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.lines.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            // Each event is a chunk of its own, so its lines are whole whatever stands between chunks.
+            if let Some(data) = line.strip_prefix("data: ") {
+                return Some(data.trim_end().to_owned());
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The local user's key.
+fn read_key(home: &Path) -> String {
+    std::fs::read_to_string(home.join("key")).unwrap_or("none".into()).trim().to_owned()
+}
+
+fn answer(bytes: &[u8]) -> Answer {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect(head);
+    let body = match head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
+        true => dechunked(body),
+        false => body.to_owned(),
+    };
+    Answer { status, head: head.to_owned(), body }
+}
+
+fn dechunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size.trim(), 16).unwrap();
+        whole.push_str(&rest[..size]);
+        body = rest[size..].strip_prefix("\r\n").unwrap_or_default();
+    }
+    whole
+}
+
+/// The JSON of each `data:` line of an event stream.
+pub fn events(body: &str) -> Vec<Value> {
+    let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+/// One WebSocket.
+pub struct Socket {
+    socket: WebSocket<TcpStream>,
+}
+
+impl Socket {
+    pub fn send(&mut self, frame: &Value) {
+        self.send_text(&frame.to_string());
+    }
+
+    pub fn send_text(&mut self, text: &str) {
+        self.socket.send(Message::text(text)).unwrap();
+    }
+
+    pub fn send_binary(&mut self, bytes: &[u8]) {
+        self.socket.send(Message::binary(bytes.to_vec())).unwrap();
+    }
+
+    /// The next event.
+    pub fn next(&mut self) -> Value {
+        loop {
+            match self.socket.read().unwrap() {
+                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("not an event: {other:?}"),
+            }
+        }
+    }
+
+    /// Whether the server has closed it, once it says anything.
+    pub fn is_closed(&mut self) -> bool {
+        !matches!(self.socket.read(), Ok(Message::Text(_) | Message::Binary(_)))
+    }
+
+    /// All events up to the first of this type, which is the last one.
+    pub fn until(&mut self, kind: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        loop {
+            let event = self.next();
+            let found = event["type"] == kind;
+            let ends = [
+                "error",
+                "response.completed",
+                "response.incomplete",
+                "response.failed",
+                "response.cancelled",
+            ];
+            let ended = ends.iter().any(|end| event["type"] == *end);
+            events.push(event);
+            if found {
+                return events;
+            }
+            assert!(!ended, "no {kind}: {:?}", events.last());
+        }
+    }
+}
+
+/// The text of all deltas.
+pub fn text(events: &[Value]) -> String {
+    let deltas = events.iter().filter(|event| event["type"] == "response.output_text.delta");
+    deltas.map(|event| event["delta"].as_str().unwrap()).collect()
 }

@@ -2,20 +2,20 @@
 
 use super::error::{BadConstraint, words};
 use super::vocabulary::Vocabulary;
-use super::{Constraint, Guide};
+use super::{Constraint, Guide, scan};
 use crate::limits::{
-    CONSTRAINT_FUEL_MAX, CONSTRAINT_GRAMMAR_SYMBOLS_MAX, CONSTRAINT_LEXER_STATES_MAX, CONSTRAINT_STACK_BYTES,
-    CONSTRAINT_STEP_FUEL_MAX, CONSTRAINT_STEP_ITEMS_MAX, CONSTRAINTS_KEPT_MAX, CONSTRAINTS_QUEUED_MAX,
+    CONSTRAINT_FUEL_MAX, CONSTRAINT_GRAMMAR_SYMBOLS_MAX, CONSTRAINT_LEXER_STATES_MAX,
+    CONSTRAINT_ROW_ITEMS_MAX, CONSTRAINT_STACK_BYTES, CONSTRAINT_STEP_FUEL_MAX, CONSTRAINT_STEP_ITEMS_MAX,
+    CONSTRAINT_WAIT_MS_MAX, CONSTRAINTS_KEPT_MAX, CONSTRAINTS_QUEUED_MAX,
 };
-use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
-use llguidance::toktrie::InferenceCapabilities;
+use llguidance::api::{GrammarInit, ParserLimits};
 use llguidance::{ParserFactory, TokenParser, panic_utils};
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Makes the vocabulary when the first constraint comes: most engines never need one.
 pub type VocabularySource = Box<dyn FnOnce() -> Result<Vocabulary, String> + Send>;
@@ -33,10 +33,10 @@ struct Job {
 }
 
 /// A parser at the beginning of its grammar, or what went wrong, once it is there.
-#[derive(Default)]
 pub(super) struct Draft {
     outcome: Mutex<Option<Result<TokenParser, BadConstraint>>>,
     changed: Condvar,
+    deadline: Instant, // when it is too late
 }
 
 impl Compiler {
@@ -60,7 +60,7 @@ impl Compiler {
 
     /// Begins to compile. The guide stands for a generation whose first token has the position `begin`.
     pub fn begin(&mut self, constraint: &Constraint, begin: usize) -> Guide {
-        let draft = Arc::new(Draft::default());
+        let draft = Arc::new(Draft::new());
         let job = Job { constraint: constraint.clone(), draft: draft.clone() };
         let sent = self.queue().and_then(|queue| queue.try_send(job).map_err(|_| BadConstraint::Busy));
         if let Err(bad) = sent {
@@ -83,16 +83,30 @@ impl Compiler {
 }
 
 impl Draft {
+    fn new() -> Draft {
+        let deadline = Instant::now() + Duration::from_millis(CONSTRAINT_WAIT_MS_MAX);
+        Draft { outcome: Mutex::default(), changed: Condvar::new(), deadline }
+    }
+
     fn set(&self, outcome: Result<TokenParser, BadConstraint>) {
         *self.lock() = Some(outcome);
         self.changed.notify_all();
     }
 
-    /// A parser of its own, at the beginning of the grammar.
-    pub(super) fn wait(&self, limit: Duration) -> Result<TokenParser, BadConstraint> {
-        let waited = self.changed.wait_timeout_while(self.lock(), limit, |outcome| outcome.is_none());
-        let (outcome, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match &*outcome {
+    /// Whether `parser` has an answer.
+    pub(super) fn is_ready(&self) -> bool {
+        self.lock().is_some() || Instant::now() >= self.deadline
+    }
+
+    /// Waits until it is ready, but not longer than this.
+    pub(super) fn wait(&self, limit: Duration) {
+        let limit = limit.min(self.deadline.saturating_duration_since(Instant::now()));
+        drop(self.changed.wait_timeout_while(self.lock(), limit, |outcome| outcome.is_none()));
+    }
+
+    /// A parser of the caller's own, at the beginning of the grammar.
+    pub(super) fn parser(&self) -> Result<TokenParser, BadConstraint> {
+        match &*self.lock() {
             // Not a shallow copy: what one generation's lexer learns would count against another's limit.
             Some(Ok(parser)) => Ok(parser.deep_clone()),
             Some(Err(bad)) => Err(bad.clone()),
@@ -141,31 +155,36 @@ fn factory(vocabulary: &Vocabulary, vocab: usize) -> Result<ParserFactory, Strin
 }
 
 fn compile(factory: &ParserFactory, constraint: &Constraint) -> Result<TokenParser, BadConstraint> {
-    let grammar = TopLevelGrammar::from_lark(constraint.grammar().to_owned());
-    started(factory, GrammarInit::Serialized(grammar))
+    scan::check(constraint.grammar())?;
+    started(factory, GrammarInit::Serialized(constraint.top_level())).map_err(words_of(constraint))
 }
 
 /// A parser that waits for its first token.
-pub(super) fn started(factory: &ParserFactory, grammar: GrammarInit) -> Result<TokenParser, BadConstraint> {
-    let made = factory.create_parser_from_init_default(grammar);
-    let mut parser = made.map_err(|error| BadConstraint::Refused(words(error)))?;
+pub(super) fn started(factory: &ParserFactory, grammar: GrammarInit) -> anyhow::Result<TokenParser> {
+    let mut parser = factory.create_parser_from_init_default(grammar)?;
     parser.start_without_prompt();
     Ok(parser)
+}
+
+/// What llguidance has against a constraint, and where in it that is.
+pub(super) fn words_of(constraint: &Constraint) -> impl FnOnce(anyhow::Error) -> BadConstraint {
+    |error| {
+        let words = words(error);
+        let schemas = scan::schemas(constraint.grammar());
+        let place = schemas.iter().find_map(|schema| scan::place(schema, &words));
+        BadConstraint::Refused(place.map_or(words.clone(), |place| format!("{words}, at {place}")))
+    }
 }
 
 pub(super) fn limits() -> ParserLimits {
     ParserLimits {
         initial_lexer_fuel: CONSTRAINT_FUEL_MAX,
         step_lexer_fuel: CONSTRAINT_STEP_FUEL_MAX,
+        max_items_in_row: CONSTRAINT_ROW_ITEMS_MAX,
         step_max_items: CONSTRAINT_STEP_ITEMS_MAX,
         max_lexer_states: CONSTRAINT_LEXER_STATES_MAX,
         max_grammar_size: CONSTRAINT_GRAMMAR_SYMBOLS_MAX,
         verbose_errors: false,
         ..ParserLimits::default()
     }
-}
-
-/// Nothing that llguidance could ask of the engine beyond a mask a token.
-pub(super) fn capabilities() -> InferenceCapabilities {
-    InferenceCapabilities::default()
 }

@@ -2,8 +2,9 @@
 
 use super::error::BadConstraint;
 use crate::limits::CONSTRAINT_BYTES_MAX;
+use llguidance::api::TopLevelGrammar;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// A grammar in llguidance's Lark dialect, cheap to copy.
@@ -28,6 +29,10 @@ impl Constraint {
         &self.0
     }
 
+    pub(super) fn top_level(&self) -> TopLevelGrammar {
+        TopLevelGrammar::from_lark(self.0.to_string())
+    }
+
     /// What can be refused without a look at the grammar.
     pub fn check_size(&self) -> Result<(), BadConstraint> {
         match self.0.len() {
@@ -48,11 +53,46 @@ pub fn json_block(schema: &Value) -> String {
         Value::Bool(true) => json!({}),
         other => other.clone(),
     };
+    tighten(&mut schema);
     if let Value::Object(keywords) = &mut schema {
         keywords.insert("x-guidance".to_owned(), settings);
     }
     format!("%json {schema}")
 }
+
+/// Makes bounds of numbers tighter where llguidance cannot take them as they are: what fits the tighter one fits
+/// the schema too. Bounds of 64 bits, which schemas of types have, are more than it can take; and above an
+/// excluded 0 it would allow a 0.
+fn tighten(schema: &mut Value) {
+    match schema {
+        Value::Array(schemas) => schemas.iter_mut().for_each(tighten),
+        Value::Object(keywords) => {
+            step_off_zero(keywords, "exclusiveMinimum", "minimum", STEP);
+            step_off_zero(keywords, "exclusiveMaximum", "maximum", -STEP);
+            let schemas = |(keyword, _): &(&String, &mut Value)| !DATA.contains(&keyword.as_str());
+            keywords.iter_mut().filter(schemas).for_each(|(keyword, value)| match value.as_f64() {
+                Some(bound) if keyword.ends_with("inimum") && bound < -BOUND => *value = json!(-BOUND),
+                Some(bound) if keyword.ends_with("aximum") && bound > BOUND => *value = json!(BOUND),
+                _ => tighten(value),
+            });
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn step_off_zero(keywords: &mut Map<String, Value>, excluded: &str, included: &str, step: f64) {
+    if keywords.get(excluded).and_then(Value::as_f64) != Some(0.0) {
+        return;
+    }
+    keywords.shift_remove(excluded);
+    let tighter = keywords.get(included).and_then(Value::as_f64).filter(|bound| bound / step > 0.0);
+    keywords.insert(included.to_owned(), json!(tighter.unwrap_or(step)));
+}
+
+/// Keywords whose values are no schemas.
+const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
+const BOUND: f64 = 9e15;
+const STEP: f64 = 1e-9;
 
 impl Serialize for Constraint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,7 +2,6 @@
 
 use super::compile::Draft;
 use super::error::{BadConstraint, words};
-use crate::limits::CONSTRAINT_WAIT_MS_MAX;
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 use llguidance::{TokenParser, panic_utils};
@@ -36,8 +35,18 @@ impl Guide {
         Guide::new(self.draft, begin)
     }
 
+    /// Whether the next mask can be had at once.
+    pub fn is_ready(&self) -> bool {
+        self.parser.is_some() || self.draft.is_ready()
+    }
+
+    /// Waits until it is, but not longer than this.
+    pub fn wait(&self, limit: Duration) {
+        self.draft.wait(limit);
+    }
+
     /// Takes what the grammar forbids after `tokens` out of the logits. Any of the `stops` is allowed where
-    /// the grammar may end, and nowhere else. Waits for the compiler the first time.
+    /// the grammar may end, and nowhere else.
     pub fn mask(
         &mut self,
         tokens: &[u32],
@@ -50,6 +59,9 @@ impl Guide {
         let parser = self.parser()?;
         let Some(mut mask) = guarded(|| allowed(parser))? else { return Ok(Allowed::End) };
         guarded(|| allow_stops(parser, stops, &mut mask))?;
+        if mask.is_zero() {
+            return Err(BadConstraint::refused("a stop token would end it before its end"));
+        }
         strike(logits, mask.as_slice());
         Ok(Allowed::Some)
     }
@@ -59,6 +71,7 @@ impl Guide {
         let fresh = tokens.get(self.next..).unwrap_or_default();
         let parser = self.parser()?;
         let ended = guarded(|| {
+            anyhow::ensure!(parser.stop_reason().is_ok(), "{}", parser.stop_reason());
             if parser.stopped() || (fresh.is_empty() && parser.check_stop()?) {
                 return Ok(true);
             }
@@ -77,7 +90,7 @@ impl Guide {
     fn parser(&mut self) -> Result<&mut TokenParser, BadConstraint> {
         match &mut self.parser {
             Some(parser) => Ok(parser),
-            none => Ok(none.insert(self.draft.wait(Duration::from_millis(CONSTRAINT_WAIT_MS_MAX))?)),
+            none => Ok(none.insert(self.draft.parser()?)),
         }
     }
 }

@@ -9,6 +9,7 @@ mod compile;
 mod error;
 mod grammar;
 mod guide;
+mod scan;
 mod vocabulary;
 
 pub use check::check;

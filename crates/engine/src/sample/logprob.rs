@@ -1,4 +1,5 @@
-//! Log-probabilities of the model's own distribution, before any penalty, bias or temperature.
+//! Log-probabilities of the model's own distribution, before any penalty, bias or temperature, over the tokens that
+//! its constraint allows: of the others nobody can ask which one might have come.
 
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::message::TokenLogprob;
@@ -9,7 +10,7 @@ pub(super) fn most_likely(logits: &[f32], log_sum: f32, count: usize, top: &mut 
     let count = count.min(TOP_LOGPROBS_MAX).min(logits.len());
     let mut worst = f32::NEG_INFINITY;
     for (token, &logit) in logits.iter().enumerate() {
-        if count == 0 || (top.len() == count && logit <= worst) {
+        if count == 0 || logit == f32::NEG_INFINITY || (top.len() == count && logit <= worst) {
             continue;
         }
         top.truncate(count - 1);

@@ -18,6 +18,7 @@ mod verbs;
 
 pub use table::Slot;
 
+use crate::constrain::Guide;
 use crate::kv::Pool;
 use crate::limits::{
     BATCH_ROWS_BESIDE_DECODE_MAX, BATCH_ROWS_MAX, BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS, STARVATION_STEPS,
@@ -157,7 +158,13 @@ impl Scheduler {
         &mut self.sequences[slot]
     }
 
-    /// Seats as many sequences as one forward pass can take. Nothing is planned only when nothing runs.
+    /// What running sequences wait for.
+    pub fn waits_for(&self) -> Option<&Guide> {
+        self.order.iter().find_map(|rank| self.sequences[rank.slot].waits_for())
+    }
+
+    /// Seats as many sequences as one forward pass can take. Nothing is planned only when nothing runs, or
+    /// all that runs waits for its constraint.
     pub fn plan(&mut self, plan: &mut Plan) {
         plan.copies.clear();
         plan.work.clear();
@@ -269,6 +276,10 @@ impl Scheduler {
     /// Gives the sequence at `place` what rows it can have, or passes it over when there is no room.
     fn seat(&mut self, slot: Slot, place: usize, room: &mut Room, plan: &mut Plan) {
         let Some(rows_max) = room.for_one() else { return self.pass_over(slot) };
+        let rows_max = rows_max.min(self.sequences[slot].computable());
+        if rows_max == 0 {
+            return;
+        }
         self.adopt(slot);
         let rows = self.make_room(slot, place, rows_max, plan.work.is_empty());
         if rows == 0 {

@@ -16,7 +16,7 @@ pub async fn create(
 ) -> Result<Response, Failed> {
     let ChatRequest { request, include_usage } = ChatRequest::parse(&parse(&body)?)?;
     let stream = request.stream;
-    let running = app.server.turn(request, holder.tenant, &app.memory).await?;
+    let running = app.server.turn(request, None, holder.tenant, None).await?;
     let reader = running.log.read(0);
     if stream {
         let mut chunks = Chunks::new(include_usage);

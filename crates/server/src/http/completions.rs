@@ -17,7 +17,7 @@ pub async fn create(
     let CompletionRequest { request, echo, include_usage } = CompletionRequest::parse(&parse(&body)?)?;
     let stream = request.stream;
     let prompt = request.raw.as_ref().filter(|_| echo).map(|raw| raw.prompt.clone());
-    let running = app.server.turn(request, holder.tenant, &app.memory).await?;
+    let running = app.server.turn(request, None, holder.tenant, None).await?;
     let reader = running.log.read(0);
     if stream {
         let mut chunks = TextChunks::new(prompt, include_usage);

@@ -2,16 +2,20 @@
 
 mod chat;
 mod completions;
+mod count;
+mod items;
 mod models;
 mod plain;
+mod query;
 mod responses;
 mod sse;
+mod stored;
 mod watch;
 
 use crate::guard::{Guard, guard};
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::note::noted;
-use crate::server::{Memory, Server};
+use crate::server::Server;
 use crate::ws;
 use axum::Router;
 use axum::body::Body;
@@ -28,16 +32,19 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct App {
     pub server: Arc<Server>,
-    pub memory: Arc<Memory>, // of responses over plain HTTP
 }
 
 pub fn router(server: Arc<Server>, door: Guard) -> Router {
     let style = server.gate.style;
-    let app = App { server, memory: Arc::default() };
+    let app = App { server };
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
         .route("/chat/completions", post(chat::create))
         .route("/completions", post(completions::create))
+        .route("/responses/input_tokens", post(count::input_tokens))
+        .route("/responses/{id}", get(stored::get).delete(stored::delete))
+        .route("/responses/{id}/cancel", post(stored::cancel))
+        .route("/responses/{id}/input_items", get(items::list))
         .route("/models", get(models::list))
         .route("/usage", get(watch::usage));
     Router::new()

@@ -16,14 +16,14 @@ pub async fn create(
     Extension(holder): Extension<Holder>,
     body: Bytes,
 ) -> Result<Response, Failed> {
-    let request = Request::parse(&parse(&body)?)?;
+    let body = parse(&body)?;
+    let request = Request::parse(&body)?;
     let (stream, background) = (request.stream, request.background);
-    let running = app.server.turn(request, holder.tenant, &app.memory).await?;
-    let reader = running.log.read(0);
+    let running = app.server.turn(request, Some(&body), holder.tenant, None).await?;
     match (stream, background) {
-        (true, _) => Ok(sse::events(reader)),
-        (false, true) => Ok(json(StatusCode::OK, &first(reader).await?)),
-        (false, false) => Ok(json(StatusCode::OK, &last(reader).await?)),
+        (true, _) => Ok(sse::events(running.read(0))),
+        (false, true) => Ok(json(StatusCode::OK, &first(running.log.read(0)).await?)),
+        (false, false) => Ok(json(StatusCode::OK, &last(running.log.read(0)).await?)),
     }
 }
 
@@ -45,7 +45,7 @@ async fn first(mut reader: Reader) -> Result<Value, ApiError> {
 }
 
 /// The response as it ended.
-async fn last(mut reader: Reader) -> Result<Value, ApiError> {
+pub async fn last(mut reader: Reader) -> Result<Value, ApiError> {
     loop {
         match reader.next().await {
             Read::Frame(frame) if frame.last => return response_of(&frame.json),

@@ -1,6 +1,7 @@
 //! Events of a response as server-sent events.
 
 use crate::log::{Frame, Read, Reader};
+use crate::store::Tail;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -9,8 +10,8 @@ use serde_json::Value;
 use std::convert::Infallible;
 
 /// All events that the reader will see, as the body of an answer.
-pub fn events(reader: Reader) -> Response {
-    let next = |reader: Option<Reader>| async move {
+pub fn events(reader: Tail) -> Response {
+    let next = |reader: Option<Tail>| async move {
         let mut reader = reader?;
         match reader.next().await {
             Read::Frame(frame) => {

@@ -1,88 +1,117 @@
 //! Between a response's creation and its first work: waiting until its model has a slot.
 
-use super::{Control, Turn};
+use super::{Control, Running, Steered, Turn};
 use crate::limits::{HEARTBEAT_SECONDS, QUEUE_TOLD_SECONDS};
 use crate::ticket::Ticket;
 use flint_wire::Status;
+use serde_json::Value;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// The response's metadata that says where in the queue it is.
 const POSITION: &str = "flint.queue_position";
 
+/// Says in a response that it waits.
+pub fn stand_at(response: &mut Value, position: usize) {
+    response["status"] = Status::Queued.name().into();
+    response["metadata"][POSITION] = position.to_string().into();
+}
+
+impl Running {
+    /// Where it stands in the queue, if it waits.
+    pub fn position(&self) -> Option<usize> {
+        Some(self.position.load(Ordering::Relaxed)).filter(|position| *position > 0)
+    }
+}
+
 impl Turn {
-    /// Creates the response, and returns when it may run; or false, when it was given up before.
+    /// Creates the response, and returns when it runs; or false, when it was given up before.
     pub(super) async fn admitted(&mut self, controls: &mut mpsc::Receiver<Control>) -> bool {
-        let Some(mut ticket) = self.ticket.take() else {
-            self.writer.created();
-            return true;
-        };
-        let runs = self.wait(&ticket, controls).await;
-        if runs {
-            ticket.begin();
-            self.writer.response.metadata.remove(POSITION);
-            self.ticket = Some(ticket);
+        let mut ticket = self.ticket.take();
+        let waits = ticket.as_ref().is_some_and(|ticket| ticket.position().is_some());
+        match self.past.next {
+            0 => self.create(ticket.as_ref()),
+            // Whoever was told anything was told that it was created.
+            next => self.writer.resume_at(next),
         }
-        runs
+        if let Some(ticket) = &mut ticket {
+            if !self.wait(ticket, controls).await {
+                return false;
+            }
+            ticket.begin();
+        }
+        if self.past.next == 0 || waits {
+            self.writer.in_progress();
+            self.flush();
+        }
+        self.ticket = ticket;
+        true
     }
 
+    fn create(&mut self, ticket: Option<&Ticket>) {
+        if let Some(position) = ticket.and_then(Ticket::position) {
+            self.stand_at(position);
+        }
+        self.writer.created();
+    }
+
+    /// Until the ticket has a slot; false if nobody wants that any more.
     async fn wait(&mut self, ticket: &Ticket, controls: &mut mpsc::Receiver<Control>) -> bool {
         let mut moves = ticket.moves();
-        let Some(position) = ticket.position() else {
-            self.writer.created();
-            return true;
-        };
-        self.stand_at(position);
-        self.writer.created();
-        self.tell_queued();
-        let (since, mut told, mut steers) = (Instant::now(), (position, Instant::now()), Vec::new());
+        let (since, mut told) = (Instant::now(), None);
+        let detached = self.request.background || self.past.resumed;
         let log = self.running.log.clone();
         let abandoned = log.abandoned();
         tokio::pin!(abandoned);
         while let Some(position) = ticket.position() {
-            let again_s = if position == told.0 { HEARTBEAT_SECONDS } else { QUEUE_TOLD_SECONDS };
-            let again = tokio::time::sleep_until((told.1 + Duration::from_secs(again_s)).into());
+            let (said, at) = *told.get_or_insert_with(|| self.tell_position(position));
+            let again_s = if position == said { HEARTBEAT_SECONDS } else { QUEUE_TOLD_SECONDS };
+            let again = tokio::time::sleep_until((at + Duration::from_secs(again_s)).into());
             tokio::select! {
                 // The sender lives as long as the ticket.
                 _ = moves.changed() => {}
                 Some(control) = controls.recv() => match control {
-                    // What can be steered is a response that runs: soon.
-                    Control::Steer { .. } => steers.push(control),
+                    // Only what runs can be steered; what has not begun can as well be asked anew.
+                    Control::Steer { answer, .. } => drop(answer.send(Steered::Late)),
                     Control::Cancel => return self.give_up(),
-                    Control::Interrupt => {
-                        self.writer.interrupt();
-                        self.close();
-                        return false;
-                    }
+                    Control::Interrupt => return self.interrupted(),
                 },
-                () = &mut abandoned, if !self.request.background => return self.give_up(),
-                () = again => {
-                    told = (position, Instant::now());
-                    self.stand_at(position);
-                    self.tell_queued();
-                }
+                () = &mut abandoned, if !detached => return self.give_up(),
+                () = again => told = None,
             }
         }
-        self.timing.queued = since.elapsed();
-        for steer in steers {
-            // They came out of this channel, so there is room; one that finds none is answered as too late.
-            let _ = self.running.controls.try_send(steer);
+        if told.is_some() {
+            self.timing.queued = since.elapsed();
         }
+        self.running.position.store(0, Ordering::Relaxed);
+        self.writer.response.metadata.remove(POSITION);
         true
     }
 
+    fn tell_position(&mut self, position: usize) -> (usize, Instant) {
+        self.stand_at(position);
+        self.writer.queued();
+        self.flush();
+        (position, Instant::now())
+    }
+
     fn stand_at(&mut self, position: usize) {
+        self.running.position.store(position, Ordering::Relaxed);
         self.writer.response.status = Status::Queued;
         self.writer.response.metadata.insert(POSITION.to_owned(), position.to_string().into());
     }
 
-    fn tell_queued(&mut self) {
-        self.writer.queued();
-        self.flush();
+    fn give_up(&mut self) -> bool {
+        self.running.position.store(0, Ordering::Relaxed);
+        self.end(Status::Cancelled, None);
+        false
     }
 
-    fn give_up(&mut self) -> bool {
-        self.end(Status::Cancelled, None);
+    fn interrupted(&mut self) -> bool {
+        self.running.position.store(0, Ordering::Relaxed);
+        self.writer.interrupt();
+        self.close();
         false
     }
 }

@@ -22,7 +22,6 @@ pub struct Lane {
 #[derive(Default)]
 struct State {
     current: Option<Arc<Running>>,
-    last: Option<String>,    // the latest response
     waiting: Vec<Arc<Item>>, // steers that follow the outputs of calls
     queued: usize,           // turns
 }
@@ -55,7 +54,7 @@ impl Lane {
             Frame::Create(create) => self.create(*create).await,
             Frame::Interrupt { response, .. } => self.control(Some(&response), Control::Interrupt).await,
             Frame::Cancel { response, .. } => self.control(response.as_deref(), Control::Cancel).await,
-            Frame::Steer { previous, input, event, .. } => self.steer(&previous, input, event).await,
+            Frame::Steer { previous, input, .. } => self.steer(&previous, input).await,
         }
     }
 
@@ -79,7 +78,7 @@ impl Lane {
         }
     }
 
-    async fn steer(&self, previous: &str, input: Vec<Item>, event: Option<String>) {
+    async fn steer(&self, previous: &str, input: Vec<Item>) {
         let raw: Vec<Value> = input.iter().map(|item| item.json.clone()).collect();
         let items: Vec<Arc<Item>> = input.into_iter().map(Arc::new).collect();
         let outcome = match self.meant(previous) {
@@ -90,25 +89,22 @@ impl Lane {
                 steered.await.unwrap_or(Steered::Late)
             }
         };
-        let mut frame = json!({"previous_response_id": previous, "event_id": event});
         match outcome {
-            Steered::Accepted(successor) => {
-                frame["type"] = "response.steer.accepted".into();
-                frame["response_id"] = successor.id.clone().into();
-            }
-            Steered::Pending { calls } => {
-                lock(&self.state).waiting.extend(items);
-                frame["type"] = "response.steer.pending".into();
-                let required = |call: &String| json!({"type": "function_call_output", "call_id": call});
-                frame["required_input"] = calls.iter().map(required).collect();
-            }
-            Steered::Late => {
-                frame["type"] = "response.steer.failed".into();
-                frame["input"] = raw.into();
-                frame["error"] = json!({"type": "invalid_request_error", "code": "response_not_running",
-                    "message": format!("the response `{previous}` is not running: send its input as a new turn")});
-            }
+            Steered::Accepted => {}
+            Steered::Pending => lock(&self.state).waiting.extend(items),
+            Steered::Late => self.steer_failed(previous, raw).await,
         }
+    }
+
+    /// The input goes back to the client, who may send it as a turn.
+    async fn steer_failed(&self, previous: &str, input: Vec<Value>) {
+        let message = format!("the response `{previous}` is not running: send the input as a new turn");
+        let frame = json!({
+            "type": "response.steer.failed",
+            "sequence_number": 0,
+            "steer": {"id": null, "previous_response_id": previous, "input": input},
+            "error": {"type": "invalid_request_error", "code": "response_not_running", "message": message},
+        });
         self.send(frame).await;
     }
 
@@ -150,12 +146,8 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
         Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
     };
     loop {
-        {
-            let mut state = lock(state);
-            state.last = Some(running.id.clone());
-            state.current = Some(running.clone());
-        }
-        let done = outlet.response(running.log.read(0), name.clone()).await;
+        lock(state).current = Some(running.clone());
+        let done = outlet.response(running.read(0), name.clone()).await;
         // An error means that the client is gone: its response has no reader left and stops.
         if done.await.is_err() {
             break;
@@ -175,7 +167,7 @@ async fn begin(connection: &Connection, body: &Value) -> Result<Arc<Running>, Ap
     let note = Note::new(server.gate.style, "WS", "/v1/responses", trace);
     let turn = async {
         let request = Request::parse(body)?;
-        server.turn(request, *tenant, memory).await
+        server.turn(request, Some(body), *tenant, Some(memory)).await
     };
     let begun = note.clone().during(turn).await;
     note.status(begun.as_ref().map_or_else(|error| error.status, |_| 200));

@@ -2,7 +2,7 @@
 //!
 //! Two tasks a connection. One reads frames and starts turns; the other writes, always the next event of
 //! whichever lane has one. A client that reads slowly holds up its own socket only: responses go on in their
-//! rings, and one that falls off its ring ends the connection.
+//! rings. What falls off its ring is read from the store; where the response is not stored, the connection ends.
 
 mod lane;
 mod outlet;

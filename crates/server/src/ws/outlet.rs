@@ -1,7 +1,8 @@
 //! The writing half of a connection.
 
 use crate::limits::SOCKET_FRAMES_WAITING_MAX;
-use crate::log::{Read, Reader};
+use crate::log::Read;
+use crate::store::Tail;
 use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, SplitSink};
@@ -19,7 +20,7 @@ enum Order {
     Frame(Value),
     /// Write all events of a response, then say so.
     Response {
-        reader: Reader,
+        reader: Tail,
         stream: Option<String>,
         done: oneshot::Sender<()>,
     },
@@ -33,7 +34,7 @@ impl Outlet {
     }
 
     /// Sends all events of a response; the receiver hears when the last is out, or that it never will be.
-    pub async fn response(&self, reader: Reader, stream: Option<String>) -> oneshot::Receiver<()> {
+    pub async fn response(&self, reader: Tail, stream: Option<String>) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
         let _ = self.orders.send(Order::Response { reader, stream, done }).await;
         receiver
@@ -54,7 +55,7 @@ pub fn open(sink: Sink) -> (Outlet, impl Future<Output = ()>) {
 
 /// A response on its way out.
 struct Flow {
-    reader: Reader,
+    reader: Tail,
     stream: Option<String>,
     done: oneshot::Sender<()>,
 }

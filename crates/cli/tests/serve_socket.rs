@@ -1,0 +1,230 @@
+//! One warm WebSocket: turns that go on, lanes, interrupts, steers. Events are read by the types of async-openai.
+
+mod support;
+
+use async_openai::types::responses::websocket::ResponsesServerEvent;
+use serde_json::{Value, json};
+use support::server::{Server, Socket, text};
+
+fn create(input: Value) -> Value {
+    json!({"type": "response.create", "model": support::MODEL, "input": input, "store": false})
+}
+
+fn user(text: &str) -> Value {
+    json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]})
+}
+
+/// What another implementation of the protocol makes of an event.
+fn conforms(event: &Value) -> ResponsesServerEvent {
+    serde_json::from_value(event.clone()).unwrap_or_else(|error| panic!("{error}: {event:#}"))
+}
+
+fn number(event: &Value, key: &str) -> u64 {
+    let metadata = &event["response"]["metadata"];
+    metadata[key].as_str().unwrap_or_else(|| panic!("no {key}: {metadata}")).parse().unwrap()
+}
+
+fn id(events: &[Value]) -> String {
+    events[0]["response"]["id"].as_str().unwrap().to_owned()
+}
+
+/// Sends a turn and reads it to its end.
+fn turn(socket: &mut Socket, frame: &Value) -> Vec<Value> {
+    socket.send(frame);
+    let events = socket.until("response.completed");
+    events.iter().for_each(|event| drop(conforms(event)));
+    for (index, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], index, "{event}");
+    }
+    events
+}
+
+#[test]
+fn a_turn_prefills_only_what_is_new() {
+    let server = Server::start();
+    let mut socket = server.socket();
+    let mut warm_up = create(json!([user("Name a colour."), user("Any colour.")]));
+    warm_up["generate"] = false.into();
+    let warm = turn(&mut socket, &warm_up);
+    assert_eq!(warm.last().unwrap()["response"]["output"], json!([]));
+    let mut first = create(json!([user("Just one word.")]));
+    first["previous_response_id"] = id(&warm).into();
+    first["max_output_tokens"] = 400.into();
+    let first = turn(&mut socket, &first);
+    let end = first.last().unwrap();
+    assert!(number(end, "flint.tokens_cached") > 20, "the warm-up was of use: {end}");
+    let mut second = create(json!([user("Another.")]));
+    second["previous_response_id"] = id(&first).into();
+    let second = turn(&mut socket, &second);
+    let usage = &end["response"]["usage"];
+    let before = usage["total_tokens"].as_u64().unwrap();
+    assert_eq!(
+        number(second.last().unwrap(), "flint.tokens_cached"),
+        before,
+        "all of the first turn is kept"
+    );
+    assert!(second.last().unwrap()["response"]["metadata"]["flint.cache_break"].is_null());
+}
+
+#[test]
+fn a_steer_goes_on_from_the_last_token() {
+    let server = Server::start();
+    let mut socket = server.socket();
+    socket.send(&create(json!([user("Write a long story about a lighthouse.")])));
+    let mut events = vec![socket.next()];
+    while text(&events).len() < 40 {
+        events.push(socket.next());
+    }
+    let first = id(&events);
+    socket.send(&json!({"type": "response.steer", "previous_response_id": first,
+        "input": [user("Stop. Say only: done.")]}));
+    events.extend(socket.until("response.incomplete"));
+    events.iter().for_each(|event| drop(conforms(event)));
+    let accepted = events.iter().find(|event| event["type"] == "response.steer.accepted").unwrap();
+    assert_eq!(accepted["steer"]["previous_response_id"], first.as_str());
+    let end = events.last().unwrap();
+    assert_eq!(end["response"]["incomplete_details"]["reason"], "steered");
+    let partial = end["response"]["output"][0]["content"][0]["text"].as_str().unwrap();
+    assert_eq!(partial, text(&events), "what was written stays");
+    let successor = socket.until("response.completed");
+    successor.iter().for_each(|event| drop(conforms(event)));
+    assert_eq!(successor[0]["type"], "response.created");
+    assert_eq!(successor[0]["response"]["previous_response_id"], first.as_str());
+    let (usage, last) = (&end["response"]["usage"], successor.last().unwrap());
+    let (cached, new) = (number(last, "flint.tokens_cached"), number(last, "flint.tokens_prefilled"));
+    assert_eq!(cached, usage["total_tokens"].as_u64().unwrap(), "every token so far keeps its KV");
+    // <|im_end|> \n <|im_start|> user \n ... <|im_end|> \n <|im_start|> assistant \n
+    assert!((10..30).contains(&new), "only the steer is prefilled: {new}");
+    assert_eq!(last["response"]["usage"]["input_tokens"].as_u64().unwrap(), cached + new);
+}
+
+#[test]
+fn an_interrupt_forgets_what_was_begun() {
+    let server = Server::start();
+    let mut socket = server.socket();
+    socket.send(&create(json!([user("Write a long story about a lighthouse.")])));
+    let mut events = vec![socket.next()];
+    while text(&events).len() < 20 {
+        events.push(socket.next());
+    }
+    let first = id(&events);
+    socket
+        .send(&json!({"type": "response.interrupt", "response_id": first, "mode": "discard_partial_items"}));
+    events.extend(socket.until("response.incomplete"));
+    let kinds: Vec<&str> = events.iter().rev().take(3).map(|event| event["type"].as_str().unwrap()).collect();
+    let expected = ["response.incomplete", "response.output_item.interrupted", "response.interrupt.accepted"];
+    assert_eq!(kinds, expected);
+    let end = events.last().unwrap();
+    assert_eq!(end["response"]["incomplete_details"]["reason"], "interrupted");
+    assert_eq!(end["response"]["output"], json!([]));
+    let mut next = create(json!([user("Say hi.")]));
+    next["previous_response_id"] = first.into();
+    next["max_output_tokens"] = 4.into();
+    socket.send(&next);
+    let next = socket.until("response.incomplete");
+    assert!(number(next.last().unwrap(), "flint.tokens_cached") > 10, "the prompt's KV is kept");
+}
+
+#[test]
+fn lanes_are_apart_and_each_in_order() {
+    let lines = [("one", "the first answer"), ("two", "the second answer"), ("three", "the third answer")];
+    let server = Server::scripted(&lines, 400.0);
+    let mut socket = server.socket();
+    for (lane, said) in [("a", "one"), ("b", "two"), ("a", "three")] {
+        let mut frame = create(json!([user(said)]));
+        frame["stream_id"] = lane.into();
+        socket.send(&frame);
+    }
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    while a.iter().chain(&b).filter(|event: &&Value| event["type"] == "response.completed").count() < 3 {
+        let event = socket.next();
+        conforms(&event);
+        match event["stream_id"].as_str() {
+            Some("a") => a.push(event),
+            Some("b") => b.push(event),
+            other => panic!("of lane {other:?}: {event}"),
+        }
+    }
+    assert_eq!(text(&a), "the first answerthe third answer");
+    assert_eq!(text(&b), "the second answer");
+    // A fork: lane c goes on from what lane b said.
+    let mut frame = create(json!([user("one")]));
+    frame["stream_id"] = "c".into();
+    frame["previous_response_id"] = id(&b).into();
+    socket.send(&frame);
+    assert_eq!(text(&socket.until("response.completed")), "the first answer");
+}
+
+#[test]
+fn a_steer_waits_for_the_outputs_of_calls() {
+    let call = "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": \"it\"}}\n</tool_call>";
+    let padded = format!("{call}{}", " and so on".repeat(200));
+    let server = Server::scripted(&[("go", &padded), ("and be brief", "as you wish")], 100.0);
+    let mut socket = server.socket();
+    let parameters = json!({"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]});
+    let tools = json!([{"type": "function", "name": "look", "description": "", "parameters": parameters}]);
+    let mut frame = create(json!([user("go")]));
+    frame["tools"] = tools.clone();
+    frame["max_output_tokens"] = 120.into();
+    socket.send(&frame);
+    let mut events = socket.until("response.function_call_arguments.done");
+    let first = id(&events);
+    socket.send(
+        &json!({"type": "response.steer", "previous_response_id": first, "input": [user("and be brief")]}),
+    );
+    events.extend(socket.until("response.incomplete"));
+    let pending = events.iter().find(|event| event["type"] == "response.steer.pending").unwrap();
+    conforms(pending);
+    let required = &pending["required_input"][0];
+    assert_eq!((&required["type"], &required["name"]), (&json!("function_call_output"), &json!("look")));
+    let output = json!({"type": "function_call_output", "call_id": required["call_id"], "output": "nothing"});
+    let mut next = create(json!([output]));
+    next["previous_response_id"] = first.into();
+    next["tools"] = tools;
+    assert_eq!(text(&turn(&mut socket, &next)), "as you wish", "the steer came after the output");
+}
+
+#[test]
+fn what_is_wrong_is_said_and_the_connection_stays() {
+    let server = Server::scripted(&[("hi", "hello")], 1000.0);
+    let mut socket = server.socket();
+    let mut check = |frame: &str, code: &str| {
+        socket.send_text(frame);
+        let error = socket.next();
+        assert_eq!((&error["type"], &error["error"]["code"]), (&json!("error"), &json!(code)), "{error}");
+        conforms(&error);
+    };
+    check("{", "invalid_json");
+    check("[]", "invalid_json");
+    check(r#"{"type":"response.dance"}"#, "invalid_value");
+    check(r#"{"type":"response.create","input":7}"#, "invalid_value");
+    check(r#"{"type":"response.create","model":"gpt-5","input":"hi"}"#, "model_not_found");
+    check(
+        r#"{"type":"response.create","input":"hi","previous_response_id":"resp_0"}"#,
+        "previous_response_not_found",
+    );
+    check(r#"{"type":"response.create","input":"hi","temperature":7}"#, "invalid_value");
+    socket.send_binary(b"hi");
+    assert_eq!(socket.next()["error"]["code"], "invalid_frame");
+    let late = json!({"type": "response.steer", "previous_response_id": "resp_0", "input": "go left"});
+    socket.send(&late);
+    let failed = socket.next();
+    conforms(&failed);
+    assert_eq!(failed["steer"]["input"][0]["content"][0]["text"], "go left", "the input comes back");
+    assert_eq!(text(&turn(&mut socket, &create(json!("hi")))), "hello");
+}
+
+#[test]
+fn an_empty_delta_goes_on() {
+    let server = Server::start();
+    let mut socket = server.socket();
+    let mut first = create(json!([user("Say hi.")]));
+    first["max_output_tokens"] = 200.into();
+    let first = turn(&mut socket, &first);
+    let mut second = create(json!([]));
+    second["previous_response_id"] = id(&first).into();
+    second["max_output_tokens"] = 4.into();
+    socket.send(&second);
+    let end = socket.until("response.incomplete");
+    assert_eq!(end.last().unwrap()["response"]["usage"]["output_tokens"], 4);
+}

@@ -1,0 +1,168 @@
+//! Constraints over the vocabularies of real models.
+
+mod common;
+
+use common::{generate, request, run, tokens_of};
+use flint_engine::constrain::{Allowed, Compiler, Constraint, Piece, Vocabulary, json_block};
+use flint_engine::device::cpu::{Cpu, default_threads};
+use flint_engine::load::{self, ModelFile};
+use flint_engine::message::{Base, Event, FinishReason, Generate};
+use flint_engine::model::Loaded;
+use flint_engine::step::Engine;
+use flint_text::{GgufVocab, TokenKind, Tokenizer};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+fn open(name: &str) -> ModelFile {
+    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
+    let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
+    let path = cache.expect("HOME is not set").join("models").join(format!("{name}.gguf"));
+    assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
+    ModelFile::open(&path).unwrap()
+}
+
+fn tokenizer(file: &ModelFile) -> Tokenizer {
+    let source = file.tokenizer().unwrap();
+    let load::Vocabulary::Gguf(vocabulary) = source.vocabulary else {
+        panic!("a GGUF file has a GGUF vocabulary")
+    };
+    let gguf = GgufVocab {
+        model: vocabulary.model,
+        pre: vocabulary.pre.unwrap_or_default(),
+        tokens: vocabulary.tokens,
+        types: vocabulary.types,
+        merges: vocabulary.merges,
+        eos: source.eos.first().copied(),
+        ..GgufVocab::default()
+    };
+    Tokenizer::from_gguf(gguf).unwrap()
+}
+
+fn vocabulary(tokenizer: &Tokenizer) -> Vocabulary {
+    let piece = |id: u32| match tokenizer.kind(id) {
+        TokenKind::Text | TokenKind::Verbatim => Piece::Text(tokenizer.token_bytes(id).to_vec()),
+        TokenKind::Marker | TokenKind::Control => {
+            Piece::Special(String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned())
+        }
+        TokenKind::Unused => Piece::Unused,
+    };
+    Vocabulary { pieces: (0..tokenizer.vocab_size() as u32).map(piece).collect() }
+}
+
+fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    tokenizer.encode_text(text, &mut tokens).unwrap();
+    tokens
+}
+
+/// What an editing tool takes.
+fn tool() -> Value {
+    let arguments = json!({
+        "type": "object",
+        "properties": {
+            "path": { "type": "string", "maxLength": 40 },
+            "line": { "type": "integer", "minimum": 1, "maximum": 9999 },
+            "mode": { "enum": ["insert", "replace", "delete"] },
+            "lines": { "type": "array", "items": { "type": "string", "maxLength": 40 }, "maxItems": 3 },
+        },
+        "required": ["path", "line", "mode"],
+        "additionalProperties": false,
+    });
+    json!({
+        "type": "object",
+        "properties": { "name": { "const": "edit" }, "arguments": arguments },
+        "required": ["name", "arguments"],
+        "additionalProperties": false,
+    })
+}
+
+/// Free text, and calls between two special tokens.
+fn calls(begin: u32, end: u32) -> Constraint {
+    let grammar = "start: TEXT (<[BEGIN]> call <[END]> TEXT)*\nTEXT: /(.|\\n)*/\ncall: ";
+    let grammar = grammar.replace("BEGIN", &begin.to_string()).replace("END", &end.to_string());
+    Constraint::lark(grammar + &json_block(&tool()))
+}
+
+/// Before the trigger nothing changes; after it the arguments are valid; after them the text is free again.
+#[test]
+fn text_is_free_until_a_call_begins() {
+    let file = open("smollm2-135m");
+    let tokenizer = tokenizer(&file);
+    let vocabulary = vocabulary(&tokenizer);
+    let device = Cpu::new(default_threads()).unwrap();
+    let runner = Loaded::new(&file, device, 64, &mut |_, _| ()).unwrap();
+    let mut engine = Engine::new(Box::new(runner)).with_vocabulary(Box::new(move || Ok(vocabulary)));
+    let special = |name: &str| tokenizer.control_id(name).unwrap_or_else(|| panic!("no token {name}"));
+    let (begin, end) = (special("<repo_name>"), special("<file_sep>"));
+    let prompt = encode(&tokenizer, "Here is how to add a line to a file in Rust:\n\n1.");
+    let stop_tokens = tokenizer.eos_ids().to_vec();
+    let free = Generate { stop_tokens, ..request(1, Base::New, &prompt, 40) };
+    generate(&mut engine, free.clone());
+    let said = tokens_of(&run(&mut engine), 1);
+    assert!(said.len() > 20);
+
+    let constraint = Some(calls(begin, end));
+    let held = Generate { constraint: constraint.clone(), ..request(2, Base::New, &prompt, 40) };
+    generate(&mut engine, Generate { stop_tokens: free.stop_tokens.clone(), ..held });
+    assert_eq!(tokens_of(&run(&mut engine), 2), said, "the same tokens as without a constraint");
+
+    let tokens = [&prompt[..], &said[..20], &[begin]].concat();
+    let called = Generate { constraint, resumed: 21, max_tokens: 221, tokens, ..free };
+    let called = Generate { sequence: flint_engine::message::SequenceId(3), ..called };
+    generate(&mut engine, called);
+    let events = run(&mut engine);
+    let answer = tokens_of(&events, 3);
+    let call = answer.split(|&token| token == end).next().unwrap();
+    let text = tokenizer.decode(call);
+    println!("the call: {text}");
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+    assert_eq!(value["name"], "edit");
+    let arguments = value["arguments"].as_object().unwrap();
+    assert!(arguments["path"].is_string() && (1..=9999).contains(&arguments["line"].as_i64().unwrap()));
+    assert!(["insert", "replace", "delete"].contains(&arguments["mode"].as_str().unwrap()));
+    let last = events.last().unwrap();
+    assert!(
+        matches!(last, Event::Finished { reason: FinishReason::Stop | FinishReason::Length, .. }),
+        "{last:?}"
+    );
+}
+
+/// Prints what a mask costs, which is what a constraint adds to each token.
+#[test]
+fn masks_over_a_large_vocabulary_take_microseconds() {
+    let tokenizer = tokenizer(&open("qwen2.5-coder-1.5b"));
+    let (all, begun) = (vocabulary(&tokenizer), Instant::now());
+    let count = all.pieces.len();
+    let mut compiler = Compiler::new(Box::new(move || Ok(all)), count);
+    let (begin, end) = (tokenizer.control_id("<tool_call>"), tokenizer.control_id("</tool_call>"));
+    let (begin, end) = (begin.unwrap(), end.unwrap());
+    let mut guide = compiler.begin(&calls(begin, end), 0);
+    while !guide.is_ready() {
+        guide.wait(Duration::from_secs(20));
+    }
+    let compiled = begun.elapsed();
+    let call = "{\"name\": \"edit\", \"arguments\": {\"path\": \"src/main.rs\", \"line\": 42, \"mode\": \"insert\", \
+                \"lines\": [\"    println!(\\\"hello\\\");\"]}}";
+    let text = |text| encode(&tokenizer, text);
+    let tokens =
+        [text("I will add the line that you asked for.\n"), vec![begin], text(call), vec![end]].concat();
+    let mut logits = vec![0.0; count];
+    let mut masks = Vec::new();
+    for at in 0..=tokens.len() {
+        logits.fill(0.0);
+        let begun = Instant::now();
+        assert_eq!(guide.mask(&tokens[..at], tokenizer.eos_ids(), &mut logits), Ok(Allowed::Some));
+        masks.push(begun.elapsed().as_secs_f64() * 1e6);
+        assert!(tokens.get(at).is_none_or(|&token| logits[token as usize] == 0.0), "token {at} is forbidden");
+    }
+    let mean = masks.iter().sum::<f64>() / masks.len() as f64;
+    masks.sort_by(f64::total_cmp);
+    let (median, most) = (masks[masks.len() / 2], masks[masks.len() - 1]);
+    println!(
+        "{count} tokens, ready after {compiled:?}; {} masks: mean {mean:.0} us, median {median:.0} us, most {most:.0} us",
+        masks.len()
+    );
+    assert!(median < 2000.0, "a mask takes {median:.0} us");
+}

@@ -1,0 +1,75 @@
+//! How a turn's response comes into the store, before its first event.
+
+use crate::prepare::Prepared;
+use crate::store::{Pen, Record, StoreError, not_stored};
+use crate::turn::Turn;
+use flint_wire::{Item, Previous};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// Where a stored response comes from.
+#[derive(Debug, Clone)]
+pub struct Origin {
+    pub request: Arc<str>, // JSON, without its input
+    pub before: usize,     // items of the conversation before the response's own input
+    pub linked: bool,      // these can be found again in the store
+}
+
+impl Origin {
+    pub fn new(body: &Value, before: usize, linked: bool) -> Origin {
+        let fields = body.as_object().into_iter().flatten().filter(|(key, _)| *key != "input");
+        let request: Map<String, Value> = fields.map(|(key, value)| (key.clone(), value.clone())).collect();
+        Origin { request: Value::Object(request).to_string().into(), before, linked }
+    }
+
+    /// Of the response that follows a turn's: what was said so far is before it.
+    pub fn successor(self, turn: &Turn) -> Origin {
+        Origin { before: turn.conversation.items.len(), linked: turn.pen.is_stored(), ..self }
+    }
+}
+
+impl Turn {
+    /// Resolves when the response is in the store. From then on it is the store that tells its events.
+    pub async fn enrol(&mut self, prepared: &Prepared) -> Result<(), StoreError> {
+        let Some(origin) = &self.origin else { return Ok(()) };
+        let record = self.record(origin, prepared);
+        self.server.archive.begin(record).await?;
+        self.pen = Pen::stored(self.running.clone(), &self.server.archive);
+        Ok(())
+    }
+
+    /// The same for a response that cannot be refused any more.
+    pub async fn enrol_successor(&mut self, prepared: &Prepared) {
+        if let Err(error) = self.enrol(prepared).await {
+            let metadata = &mut self.writer.response.metadata;
+            metadata.insert("flint.stored".into(), not_stored(&error).into());
+        }
+    }
+
+    fn record(&self, origin: &Origin, prepared: &Prepared) -> Record {
+        let items = &self.conversation.items;
+        let (history, input) = items.split_at(origin.before.min(items.len()));
+        Record {
+            id: self.running.id.clone(),
+            tenant: self.tenant,
+            model: self.model.name.clone(),
+            weights: self.model.truth.sha256.clone(),
+            created_at: self.writer.response.created_at,
+            seed: self.seed,
+            previous: match &self.request.previous {
+                Previous::Nothing => None,
+                Previous::Response(id) => Some(id.clone()),
+            },
+            history: (!origin.linked).then(|| json(history)),
+            input: json(input),
+            request: origin.request.to_string(),
+            prompt: prepared.tokens.clone(),
+            response: self.writer.response.json().to_string(),
+        }
+    }
+}
+
+fn json(items: &[Arc<Item>]) -> String {
+    let items: Vec<String> = items.iter().map(|item| item.json.to_string()).collect();
+    format!("[{}]", items.join(","))
+}
