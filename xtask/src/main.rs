@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clients;
 mod eval;
 mod fetch;
 mod fuzz;

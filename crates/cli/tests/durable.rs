@@ -71,13 +71,13 @@ fn delete(server: &Server, path: &str) -> (u16, Value) {
 
 /// Kills the server whenever this many events have been read, and reads on from the next one.
 fn check_cuts(request: &Value, cuts: &[usize]) {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start();
     let mut stream = create(&server, request);
     let mut events: Vec<String> = Vec::new();
     for &cut in cuts {
         events.extend(stream.by_ref().take(cut - events.len()));
         assert_eq!(events.len(), cut, "the answer is too short to be cut there");
-        server.restart(&[]);
+        server.restart(MODEL);
         stream = rest(&server, &id(&events[0]), number(events.last().unwrap()));
     }
     events.extend(stream);
@@ -117,11 +117,11 @@ fn what_was_drawn_and_its_probabilities_survive_too() {
 
 #[test]
 fn a_background_response_needs_no_reader() {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start();
     let request = json!({"input": "Count to twenty.", "background": true, "max_output_tokens": 80});
     let (status, begun) = post(&server, "/v1/responses", &request);
     assert_eq!((status, &begun["status"]), (200, &json!("in_progress")));
-    server.restart(&[]);
+    server.restart(MODEL);
     let path = path(&begun["id"]);
     let events: Vec<String> = server.stream("GET", &format!("{path}?stream=true"), None).collect();
     check_order(&events);
@@ -133,13 +133,13 @@ fn a_background_response_needs_no_reader() {
 
 #[test]
 fn a_conversation_goes_on_after_a_restart() {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start();
     let first = json!({"input": "Say hi.", "max_output_tokens": 8});
     let (_, first) = post(&server, "/v1/responses", &first);
     let follow = json!({"input": "Tell a long story.", "stream": true, "max_output_tokens": 100,
         "previous_response_id": first["id"]});
     let mut events: Vec<String> = create(&server, &follow).take(12).collect();
-    server.restart(&[]);
+    server.restart(MODEL);
     events.extend(rest(&server, &id(&events[0]), 11));
     check_order(&events);
     let third =
@@ -158,12 +158,12 @@ fn a_conversation_goes_on_after_a_restart() {
 
 #[test]
 fn a_response_whose_model_is_gone_fails_in_words() {
-    let mut server = Server::start(&[]);
+    let mut server = Server::start();
     let request = json!({"input": "Tell a long story.", "stream": true, "max_output_tokens": 400});
     let events: Vec<String> = create(&server, &request).take(6).collect();
     let other = server.home.path().join("other.gguf");
     std::os::unix::fs::symlink(model_file(), &other).unwrap();
-    server.restart(&["-m", other.to_str().unwrap()]);
+    server.restart(other.to_str().unwrap());
     let last = rest(&server, &id(&events[0]), 5).last().unwrap();
     let last: Value = serde_json::from_str(&last).unwrap();
     assert_eq!(last["type"], "response.failed");
@@ -177,7 +177,7 @@ fn a_response_whose_model_is_gone_fails_in_words() {
 
 #[test]
 fn stored_responses_can_be_read_listed_continued_and_deleted() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let input =
         json!([{"role": "user", "content": "My name is Ada."}, {"role": "user", "content": "Say hi."}]);
     let request = json!({"input": input, "max_output_tokens": 8});
@@ -210,7 +210,7 @@ fn stored_responses_can_be_read_listed_continued_and_deleted() {
 
 #[test]
 fn what_is_not_to_be_stored_is_not() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let request = json!({"input": "Hi.", "max_output_tokens": 2, "store": false});
     let (_, unstored) = post(&server, "/v1/responses", &request);
     assert_eq!(get(&server, &path(&unstored["id"])).0, 404);
@@ -218,7 +218,7 @@ fn what_is_not_to_be_stored_is_not() {
 
 #[test]
 fn a_running_response_can_be_cancelled_and_keeps_what_it_said() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let request = json!({"input": "Tell a long story.", "background": true, "stream": true});
     let mut stream = create(&server, &request);
     let events: Vec<String> = stream.by_ref().take(8).collect();
@@ -233,7 +233,7 @@ fn a_running_response_can_be_cancelled_and_keeps_what_it_said() {
 
 #[test]
 fn what_does_not_fit_into_the_store_is_refused_and_nothing_else() {
-    let server = Server::start(&["--data-mib", "1"]);
+    let server = Server::start_in(tempfile::tempdir().unwrap(), MODEL, &["--data-mib", "1"]);
     let large =
         json!({"input": "Hi.", "max_output_tokens": 2, "client_metadata": {"x": "y".repeat(2 << 20)}});
     let (status, error) = post(&server, "/v1/responses", &large);
@@ -248,7 +248,7 @@ fn what_does_not_fit_into_the_store_is_refused_and_nothing_else() {
 
 #[test]
 fn a_data_directory_has_one_server() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let mut second = flint();
     let second = second.args(["serve", "-m", MODEL, "--port", "0", "--data"]).arg(server.home.path());
     let second = second.output().unwrap();

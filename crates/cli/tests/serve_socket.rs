@@ -41,7 +41,7 @@ fn turn(socket: &mut Socket, frame: &Value) -> Vec<Value> {
 
 #[test]
 fn a_turn_prefills_only_what_is_new() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let mut socket = server.socket();
     let mut warm_up = create(json!([user("Name a colour."), user("Any colour.")]));
     warm_up["generate"] = false.into();
@@ -68,7 +68,7 @@ fn a_turn_prefills_only_what_is_new() {
 
 #[test]
 fn a_steer_goes_on_from_the_last_token() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let mut socket = server.socket();
     socket.send(&create(json!([user("Write a long story about a lighthouse.")])));
     let mut events = vec![socket.next()];
@@ -100,7 +100,7 @@ fn a_steer_goes_on_from_the_last_token() {
 
 #[test]
 fn an_interrupt_forgets_what_was_begun() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let mut socket = server.socket();
     socket.send(&create(json!([user("Write a long story about a lighthouse.")])));
     let mut events = vec![socket.next()];
@@ -216,7 +216,7 @@ fn what_is_wrong_is_said_and_the_connection_stays() {
 
 #[test]
 fn an_empty_delta_goes_on() {
-    let server = Server::start(&[]);
+    let server = Server::start();
     let mut socket = server.socket();
     let mut first = create(json!([user("Say hi.")]));
     first["max_output_tokens"] = 200.into();

@@ -285,6 +285,27 @@ fn log_probabilities_are_of_what_is_allowed() {
     assert!(tops[1].1.len() == 2 && (total - 1.0).abs() < 1e-5, "{:?}", tops[1]);
 }
 
+/// The compiler is stuck until the test lets it go; the other generation is done before that.
+#[test]
+fn nobody_waits_for_another_ones_constraint() {
+    let (release, held) = std::sync::mpsc::sync_channel(1);
+    let source = Box::new(move || held.recv().map(|()| bytes()).map_err(|error| error.to_string()));
+    let runner = Scripted::new(options(Script::Noise)).unwrap();
+    let mut engine = Engine::new(Box::new(runner)).with_vocabulary(source);
+    generate(&mut engine, constrained(1, &lark("start: \"yes\""), 1));
+    generate(&mut engine, request(2, Base::New, &[4, 5, 6], 20));
+    let mut events = Vec::new();
+    while !events.iter().any(|event| matches!(event, Event::Finished { .. })) {
+        events.extend(step(&mut engine));
+    }
+    assert_eq!((tokens_of(&events, 1).len(), tokens_of(&events, 2).len()), (0, 20));
+    step(&mut engine); // there is nothing to do but wait, and that ends too
+    generate(&mut engine, constrained(3, &lark("start: \"no\""), 1));
+    assert_eq!(command(&mut engine, Command::Cancel { sequence: SequenceId(1) }).len(), 1);
+    release.send(()).unwrap();
+    assert_eq!(spell(&tokens_of(&run(&mut engine), 3)), "no");
+}
+
 #[test]
 fn a_bad_constraint_ends_its_own_generation_only() {
     let mut engine = noise();

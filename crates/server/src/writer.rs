@@ -51,14 +51,15 @@ impl Writer {
         std::mem::take(&mut self.frames)
     }
 
-    pub fn next_number(&self) -> u64 {
-        self.number
-    }
-
     /// Forgets what has not been taken, which was told before, and goes on from this number.
     pub fn resume_at(&mut self, number: u64) {
         self.frames.clear();
         self.number = number;
+    }
+
+    /// The number of the next event.
+    pub fn next_number(&self) -> u64 {
+        self.number
     }
 
     pub fn created(&mut self) {

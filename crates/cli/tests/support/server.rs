@@ -32,15 +32,17 @@ impl Answer {
 
 impl Server {
     /// Serves the small model.
-    pub fn start(args: &[&str]) -> Server {
-        model_file();
-        let home = tempfile::tempdir().unwrap();
-        Server::start_in(home, args)
+    pub fn start() -> Server {
+        Server::start_in(tempfile::tempdir().unwrap(), MODEL, &[])
+    }
+
+    /// Serves another model.
+    pub fn of(model: &str) -> Server {
+        Server::start_in(tempfile::tempdir().unwrap(), model, &[])
     }
 
     /// Serves answers that are given, at a given number of tokens a second.
     pub fn scripted(lines: &[(&str, &str)], rate: f64) -> Server {
-        model_file();
         let home = tempfile::tempdir().unwrap();
         let lines: Vec<Value> = lines
             .iter()
@@ -52,20 +54,21 @@ impl Server {
         let script = home.path().join("script.json");
         std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
         let script = script.to_str().unwrap().to_owned();
-        Server::start_in(home, &["--scripted", &script])
+        Server::start_in(home, MODEL, &["--scripted", &script])
     }
 
-    pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
-        let (child, address) = launch(home.path(), args);
+    pub fn start_in(home: tempfile::TempDir, model: &str, args: &[&str]) -> Server {
+        model_file();
+        let (child, address) = launch(home.path(), model, args);
         let key = read_key(home.path());
         Server { child, address, key, home }
     }
 
     /// `kill -9`, then another server in the same home.
-    pub fn restart(&mut self, args: &[&str]) {
+    pub fn restart(&mut self, model: &str) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        (self.child, self.address) = launch(self.home.path(), args);
+        (self.child, self.address) = launch(self.home.path(), model, &[]);
     }
 
     pub fn pid(&self) -> u32 {
@@ -118,12 +121,9 @@ impl Server {
 }
 
 /// Starts a server and waits until it listens.
-fn launch(home: &Path, args: &[&str]) -> (Child, String) {
+fn launch(home: &Path, model: &str, args: &[&str]) -> (Child, String) {
     let mut command = flint();
-    command.args(["serve", "--port", "0"]).args(args).env("FLINT_HOME", home);
-    if !args.contains(&"-m") {
-        command.args(["-m", MODEL]);
-    }
+    command.args(["serve", "-m", model, "--port", "0"]).args(args).env("FLINT_HOME", home);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
