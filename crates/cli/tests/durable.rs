@@ -77,7 +77,7 @@ fn check_cuts(request: &Value, cuts: &[usize]) {
     for &cut in cuts {
         events.extend(stream.by_ref().take(cut - events.len()));
         assert_eq!(events.len(), cut, "the answer is too short to be cut there");
-        server.restart(MODEL);
+        server.restart(&[]);
         stream = rest(&server, &id(&events[0]), number(events.last().unwrap()));
     }
     events.extend(stream);
@@ -121,7 +121,7 @@ fn a_background_response_needs_no_reader() {
     let request = json!({"input": "Count to twenty.", "background": true, "max_output_tokens": 80});
     let (status, begun) = post(&server, "/v1/responses", &request);
     assert_eq!((status, &begun["status"]), (200, &json!("in_progress")));
-    server.restart(MODEL);
+    server.restart(&[]);
     let path = path(&begun["id"]);
     let events: Vec<String> = server.stream("GET", &format!("{path}?stream=true"), None).collect();
     check_order(&events);
@@ -139,7 +139,7 @@ fn a_conversation_goes_on_after_a_restart() {
     let follow = json!({"input": "Tell a long story.", "stream": true, "max_output_tokens": 100,
         "previous_response_id": first["id"]});
     let mut events: Vec<String> = create(&server, &follow).take(12).collect();
-    server.restart(MODEL);
+    server.restart(&[]);
     events.extend(rest(&server, &id(&events[0]), 11));
     check_order(&events);
     let third =
@@ -163,7 +163,7 @@ fn a_response_whose_model_is_gone_fails_in_words() {
     let events: Vec<String> = create(&server, &request).take(6).collect();
     let other = server.home.path().join("other.gguf");
     std::os::unix::fs::symlink(model_file(), &other).unwrap();
-    server.restart(other.to_str().unwrap());
+    server.restart(&["-m", other.to_str().unwrap()]);
     let last = rest(&server, &id(&events[0]), 5).last().unwrap();
     let last: Value = serde_json::from_str(&last).unwrap();
     assert_eq!(last["type"], "response.failed");
@@ -233,7 +233,7 @@ fn a_running_response_can_be_cancelled_and_keeps_what_it_said() {
 
 #[test]
 fn what_does_not_fit_into_the_store_is_refused_and_nothing_else() {
-    let server = Server::start_in(tempfile::tempdir().unwrap(), MODEL, &["--data-mib", "1"]);
+    let server = Server::start_in(tempfile::tempdir().unwrap(), &["--data-mib", "1"]);
     let large =
         json!({"input": "Hi.", "max_output_tokens": 2, "client_metadata": {"x": "y".repeat(2 << 20)}});
     let (status, error) = post(&server, "/v1/responses", &large);

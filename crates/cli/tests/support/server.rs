@@ -33,12 +33,12 @@ impl Answer {
 impl Server {
     /// Serves the small model.
     pub fn start() -> Server {
-        Server::start_in(tempfile::tempdir().unwrap(), MODEL, &[])
+        Server::start_in(tempfile::tempdir().unwrap(), &[])
     }
 
     /// Serves another model.
     pub fn of(model: &str) -> Server {
-        Server::start_in(tempfile::tempdir().unwrap(), model, &[])
+        Server::start_in(tempfile::tempdir().unwrap(), &["-m", model])
     }
 
     /// Serves answers that are given, at a given number of tokens a second.
@@ -54,21 +54,20 @@ impl Server {
         let script = home.path().join("script.json");
         std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
         let script = script.to_str().unwrap().to_owned();
-        Server::start_in(home, MODEL, &["--scripted", &script])
+        Server::start_in(home, &["--scripted", &script])
     }
 
-    pub fn start_in(home: tempfile::TempDir, model: &str, args: &[&str]) -> Server {
-        model_file();
-        let (child, address) = launch(home.path(), model, args);
+    pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
+        let (child, address) = launch(home.path(), args);
         let key = read_key(home.path());
         Server { child, address, key, home }
     }
 
     /// `kill -9`, then another server in the same home.
-    pub fn restart(&mut self, model: &str) {
+    pub fn restart(&mut self, args: &[&str]) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        (self.child, self.address) = launch(self.home.path(), model, &[]);
+        (self.child, self.address) = launch(self.home.path(), args);
     }
 
     pub fn pid(&self) -> u32 {
@@ -121,9 +120,13 @@ impl Server {
 }
 
 /// Starts a server and waits until it listens.
-fn launch(home: &Path, model: &str, args: &[&str]) -> (Child, String) {
+fn launch(home: &Path, args: &[&str]) -> (Child, String) {
+    model_file();
     let mut command = flint();
-    command.args(["serve", "-m", model, "--port", "0"]).args(args).env("FLINT_HOME", home);
+    command.args(["serve", "--port", "0"]).args(args).env("FLINT_HOME", home);
+    if !args.contains(&"-m") {
+        command.args(["-m", MODEL]);
+    }
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -164,7 +167,7 @@ impl Drop for Server {
 
 /// The local user's key.
 fn read_key(home: &Path) -> String {
-    std::fs::read_to_string(home.join("key")).unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string(home.join("key")).unwrap_or("none".into()).trim().to_owned()
 }
 
 fn answer(bytes: &[u8]) -> Answer {
