@@ -13,6 +13,8 @@ pub const LANES_MAX: usize = 64;
 pub const LANE_TURNS_WAITING_MAX: usize = 16;
 /// Frames of one WebSocket that wait to be written, besides the events of responses.
 pub const SOCKET_FRAMES_WAITING_MAX: usize = 256;
+/// Tokens of one response whose way out is timed, for a client that asks.
+pub const TIMED_TOKENS_MAX: usize = 65_536;
 /// Controls (steer, interrupt, cancel) that wait for one running turn.
 pub const CONTROLS_WAITING_MAX: usize = 64;
 /// Seconds that a WebSocket may stay open.

@@ -6,6 +6,7 @@
 
 mod lane;
 mod outlet;
+mod watch;
 
 use crate::http::App;
 use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_SECONDS_MAX};
@@ -30,25 +31,27 @@ pub(super) struct Connection {
     pub memory: Arc<Memory>,
     pub tenant: Tenant,
     pub outlet: Outlet,
+    pub timed: bool, // the client wants to know what its turns took
 }
 
 /// The upgrade; 426 to who asks for this path without one.
 pub async fn upgrade(State(app): State<App>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
+    let timed = watch::wanted(&parts.headers);
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade
             .max_message_size(REQUEST_BYTES_MAX)
             .max_frame_size(REQUEST_BYTES_MAX)
-            .on_upgrade(move |socket| serve(app.server, socket)),
+            .on_upgrade(move |socket| serve(app.server, socket, timed)),
         Err(_) => StatusCode::UPGRADE_REQUIRED.into_response(),
     }
 }
 
-async fn serve(server: Arc<Server>, socket: WebSocket) {
+async fn serve(server: Arc<Server>, socket: WebSocket, timed: bool) {
     let (sink, stream) = socket.split();
     let (outlet, writing) = outlet::open(sink);
     let connection =
-        Arc::new(Connection { server, memory: Arc::default(), tenant: Tenant::default(), outlet });
+        Arc::new(Connection { server, memory: Arc::default(), tenant: Tenant::default(), outlet, timed });
     let writer = tokio::spawn(writing);
     let life = tokio::time::timeout(Duration::from_secs(SOCKET_SECONDS_MAX), read(&connection, stream));
     if life.await.is_err() {
