@@ -4,7 +4,7 @@
 #[path = "../../../xtask/src/chaos/mod.rs"]
 mod chaos;
 mod support;
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../../../xtask/src/wire/mod.rs"]
 mod wire;
 

@@ -75,11 +75,6 @@ impl Writer {
         self.tell(Event::Created { response });
     }
 
-    pub fn queued(&mut self) {
-        let response = self.response.json();
-        self.tell(Event::Queued { response });
-    }
-
     pub fn in_progress(&mut self) {
         self.response.status = Status::InProgress;
         let response = self.response.json();
