@@ -8,3 +8,4 @@
 
 pub mod engine;
 pub mod text;
+pub mod wire;

@@ -3,8 +3,9 @@
 mod support;
 
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use support::server::Server;
 
 /// Where `cargo xtask test` installs the clients.
@@ -81,15 +82,18 @@ impl Codex {
         Codex { home, work, key: server.key.clone() }
     }
 
+    /// Codex, to be run in its folder.
+    fn command(&self) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg("240").arg(clients().join("node_modules/.bin/codex")).current_dir(self.work.path());
+        command.env("CODEX_HOME", self.home.path()).env("FLINT_API_KEY", &self.key);
+        command
+    }
+
     /// Runs `codex exec` and returns its events.
     fn exec(&self, args: &[&str]) -> Vec<Value> {
-        let mut command = Command::new("timeout");
-        command.arg("240").arg(clients().join("node_modules/.bin/codex")).arg("exec").args(args);
-        command.args(["--skip-git-repo-check", "--json"]);
-        command
-            .current_dir(self.work.path())
-            .env("CODEX_HOME", self.home.path())
-            .env("FLINT_API_KEY", &self.key);
+        let mut command = self.command();
+        command.arg("exec").args(args).args(["--skip-git-repo-check", "--json"]);
         let output = succeeds(&mut command);
         let out = support::stdout(&output);
         out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -137,4 +141,94 @@ fn codex_with_a_script() {
     for websockets in [true, false] {
         reads_the_note(&Codex::new(&server, support::MODEL, websockets), "read the note");
     }
+}
+
+/// `codex app-server`: what editors talk to, in lines of JSON.
+struct AppServer {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    calls: u64,
+}
+
+impl AppServer {
+    fn start(codex: &Codex) -> AppServer {
+        let mut command = codex.command();
+        command.arg("app-server").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut server = AppServer { child, to, from, calls: 0 };
+        server.call("initialize", json!({"clientInfo": {"name": "test", "version": "1"}}));
+        server.send(&json!({"method": "initialized"}));
+        server
+    }
+
+    fn send(&mut self, message: &Value) {
+        writeln!(self.to, "{message}").unwrap();
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        self.calls += 1;
+        let id = self.calls;
+        self.send(&json!({"id": id, "method": method, "params": params}));
+        let answer = self.until(|message| message["id"] == id);
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.from.read_line(&mut line).unwrap() > 0, "the app server ended");
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if wanted(&message) {
+                return message;
+            }
+        }
+    }
+
+    /// Begins a turn and waits for the first words of its answer.
+    fn turn(&mut self, thread: &Value, text: &str) -> Value {
+        let input = json!([{"type": "text", "text": text}]);
+        let turn = self.call("turn/start", json!({"threadId": thread, "input": input}))["turn"]["id"].clone();
+        self.until(|message| message["method"] == "item/agentMessage/delta");
+        turn
+    }
+}
+
+impl Drop for AppServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn codex_steers_and_interrupts_in_mid_stream() {
+    let long = "and another word ".repeat(400);
+    let server = Server::scripted(&[("go on", &long), ("", "as you wish")], 50.0);
+    let codex = Codex::new(&server, support::MODEL, true);
+    let mut app = AppServer::start(&codex);
+    let thread = app.call("thread/start", json!({"cwd": codex.work.path()}))["thread"]["id"].clone();
+    let turn = app.turn(&thread, "go on");
+    let input = json!([{"type": "text", "text": "stop"}]);
+    app.call("turn/steer", json!({"threadId": thread, "expectedTurnId": turn, "input": input}));
+    // At 50 words a second the whole answer would take 24 seconds: the steer did not wait for it.
+    let done = |message: &Value| {
+        message["method"] == "item/completed" && message["params"]["item"]["type"] == "agentMessage"
+    };
+    let message = app.until(done);
+    assert_eq!(message["params"]["item"]["text"], "as you wish");
+    app.until(|message| message["method"] == "turn/completed");
+    let turn = app.turn(&thread, "go on");
+    app.call("turn/interrupt", json!({"threadId": thread, "turnId": turn}));
+    let end = app.until(|message| message["method"] == "turn/completed");
+    assert_eq!(end["params"]["turn"]["status"], "interrupted");
+    let turn = app.turn(&thread, "say it");
+    let end = app.until(|message| message["method"] == "turn/completed");
+    assert_eq!(
+        (&end["params"]["turn"]["id"], &end["params"]["turn"]["status"]),
+        (&turn, &json!("completed"))
+    );
 }

@@ -34,7 +34,7 @@ fn tokenizer(file: &ModelFile) -> Tokenizer {
         tokens: vocabulary.tokens,
         types: vocabulary.types,
         merges: vocabulary.merges,
-        eos: source.eos.first().copied(),
+        ends: source.eos,
         ..GgufVocab::default()
     };
     Tokenizer::from_gguf(gguf).unwrap()

@@ -13,6 +13,8 @@ pub const LANES_MAX: usize = 64;
 pub const LANE_TURNS_WAITING_MAX: usize = 16;
 /// Frames of one WebSocket that wait to be written, besides the events of responses.
 pub const SOCKET_FRAMES_WAITING_MAX: usize = 256;
+/// Tokens of one response whose way out is timed, for a client that asks.
+pub const TIMED_TOKENS_MAX: usize = 65_536;
 /// Controls (steer, interrupt, cancel) that wait for one running turn.
 pub const CONTROLS_WAITING_MAX: usize = 64;
 /// Seconds that a WebSocket may stay open.
@@ -46,12 +48,12 @@ pub const KEY_FILE_BYTES_MAX: u64 = 1024;
 /// Milliseconds after which a key that was revoked is refused.
 pub const KEYS_FRESH_MS: u64 = 250;
 /// Turns that one model runs at the same time, and that wait for it in each class, where nothing else is set.
-pub const TURNS_RUNNING_DEFAULT: usize = 64;
-pub const TURNS_WAITING_DEFAULT: usize = 256;
+pub const TURNS_RUNNING_DEFAULT: usize = 128;
+pub const TURNS_WAITING_DEFAULT: usize = 1024;
 /// What one key may do with one model in one class, where nothing else is set.
-pub const TURNS_A_KEY_DEFAULT: u32 = 256;
-pub const REQUESTS_A_MINUTE_DEFAULT: u64 = 6_000;
-pub const TOKENS_A_MINUTE_DEFAULT: u64 = 20_000_000;
+pub const TURNS_A_KEY_DEFAULT: u32 = 1024;
+pub const REQUESTS_A_MINUTE_DEFAULT: u64 = 60_000;
+pub const TOKENS_A_MINUTE_DEFAULT: u64 = 100_000_000;
 /// Bytes of input that are taken for a token before they are tokenized, and tokens that an answer is expected
 /// to have at most.
 pub const BYTES_A_TOKEN_ESTIMATE: usize = 4;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// One event as JSON text, `{"type":..,..,"sequence_number":..}`.
@@ -16,6 +17,7 @@ pub struct Frame {
     pub number: u64,
     pub json: Bytes,
     pub last: bool,
+    pub token_at: Option<Instant>, // when the token was known that it tells of, if it was made of one just now
 }
 
 #[derive(Debug, Default)]

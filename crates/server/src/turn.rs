@@ -24,7 +24,7 @@ use crate::ticket::Ticket;
 use crate::truth::{self, Timing};
 use crate::writer::Writer;
 use flint_engine::message::{Break, Counts, Event, FinishReason, Generate, Priority, Tenant};
-use flint_engine::supervise::{EngineError, Generation};
+use flint_engine::supervise::{EngineError, Generation, Told};
 use flint_wire::{ApiError, Incomplete, Item, Request, Response, Status, Tier, Usage};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
@@ -43,6 +43,7 @@ pub struct Running {
     successor: OnceLock<Arc<Running>>,
     position: AtomicUsize,         // in the queue; 0: it does not wait
     store: Option<Arc<dyn Store>>, // where it is kept, if it is to be
+    timing: OnceLock<Timing>,
 }
 
 /// What a client can want of a running response.
@@ -71,8 +72,8 @@ pub enum Steered {
 impl Running {
     fn new(tenant: Tenant, controls: mpsc::Sender<Control>, store: Option<Arc<dyn Store>>) -> Running {
         let (id, log) = (new_id("resp"), Arc::default());
-        let (successor, position) = (OnceLock::new(), AtomicUsize::new(0));
-        Running { id, tenant, log, controls, successor, position, store }
+        let (successor, timing, position) = (OnceLock::new(), OnceLock::new(), AtomicUsize::new(0));
+        Running { id, tenant, log, controls, successor, position, store, timing }
     }
 
     /// A response of an earlier process, whose events up to number `next` are in the store.
@@ -95,6 +96,11 @@ impl Running {
     /// The response that follows this one because it was steered; known before this one ends.
     pub fn successor(&self) -> Option<Arc<Running>> {
         self.successor.get().cloned()
+    }
+
+    /// Where its time went; known before it ends, if the engine was asked.
+    pub fn timing(&self) -> Option<Timing> {
+        self.timing.get().copied()
     }
 
     /// Says what is wanted. A response that has just ended wants nothing any more.
@@ -357,9 +363,9 @@ impl Turn {
             let heartbeat = tokio::time::sleep(Duration::from_secs(HEARTBEAT_SECONDS));
             tokio::select! {
                 biased;
-                event = next_event(&self.pen, generation) => match event {
-                    Some(Event::Started { broke: at, .. }) => broke = at,
-                    Some(Event::Token { token, logprob, top, .. }) => {
+                told = next_event(&self.pen, generation) => match told.map(|told| (told.event, told.at)) {
+                    Some((Event::Started { broke: at, .. }, _)) => broke = at,
+                    Some((Event::Token { token, logprob, top, .. }, at)) => {
                         self.timing.first_token.get_or_insert_with(Instant::now);
                         if stopping.is_some() {
                             answer.tokens.push(token);
@@ -367,15 +373,17 @@ impl Turn {
                         }
                         let sampled = Sampled { token, logprob, top: &top };
                         self.pen.hear(&sampled);
+                        self.writer.token_at(Some(at));
                         self.hear(&mut answer, &sampled);
                         self.flush();
+                        self.writer.token_at(None);
                         if answer.decoder.stopped() || self.has_called_enough() {
                             stopping = Some(How::StopString);
                             self.stop(generation);
                         }
                     }
-                    Some(Event::Finished { reason, counts, .. }) => break (counts, How::Finished(reason)),
-                    Some(Event::Failed { failure, .. } | Event::Refused { failure, .. }) => {
+                    Some((Event::Finished { reason, counts, .. }, _)) => break (counts, How::Finished(reason)),
+                    Some((Event::Failed { failure, .. } | Event::Refused { failure, .. }, _)) => {
                         break (Counts::default(), How::Failed(engine_error(&failure.into())));
                     }
                     Some(_) => {}
@@ -566,6 +574,7 @@ impl Turn {
     }
 
     fn account(&mut self, input: u32, counts: Counts, broke: Option<Break>, reasoning: u32) {
+        self.running.timing.get_or_init(|| self.timing);
         let response = &mut self.writer.response;
         let usage = Usage {
             input,
@@ -621,9 +630,9 @@ enum Leg {
 }
 
 /// The next thing the engine tells, once there is room for what it will be made into.
-async fn next_event(pen: &Pen, generation: &Generation) -> Option<Event> {
+async fn next_event(pen: &Pen, generation: &Generation) -> Option<Told> {
     pen.room().await;
-    generation.next_event().await
+    generation.next_told().await
 }
 
 fn writer(

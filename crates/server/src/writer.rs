@@ -9,6 +9,7 @@ use flint_wire::output::{self, Callee};
 use flint_wire::{Event, Incomplete, Item, Numbered, Response, Status};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A response as it grows. What it says goes to `frames`, in order.
 pub struct Writer {
@@ -19,6 +20,7 @@ pub struct Writer {
     frames: Vec<Frame>,
     compacting: Option<String>, // the answer becomes a compaction item
     dropped: bool,              // an item that had been begun
+    token_at: Option<Instant>,  // when the token was known that events are made of
 }
 
 /// The item that is being written.
@@ -38,12 +40,18 @@ impl Writer {
             frames: Vec::new(),
             compacting: None,
             dropped: false,
+            token_at: None,
         }
     }
 
     /// The answer is a summary of the conversation, not a message in it.
     pub fn compact(&mut self) {
         self.compacting = Some(String::new());
+    }
+
+    /// Events from now on are made of a token that was known then, or of none.
+    pub fn token_at(&mut self, at: Option<Instant>) {
+        self.token_at = at;
     }
 
     /// Events that have not been taken yet.
@@ -302,7 +310,12 @@ impl Writer {
         let last = event.is_last();
         let numbered = Numbered { event: &event, sequence_number: self.number };
         let json = serde_json::to_vec(&numbered).expect("events have string keys only");
-        self.frames.push(Frame { number: self.number, json: Bytes::from(json), last });
+        self.frames.push(Frame {
+            number: self.number,
+            json: Bytes::from(json),
+            last,
+            token_at: self.token_at,
+        });
         self.number += 1;
     }
 }

@@ -15,6 +15,13 @@ pub struct Generation {
     handle: Handle,
 }
 
+/// An event, and when the worker's word of it was here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    pub event: Event,
+    pub at: Instant,
+}
+
 /// Nothing happened in the time given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the engine told nothing about this generation in time")]
@@ -30,7 +37,7 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct QueueState {
-    events: VecDeque<Event>,
+    events: VecDeque<Told>,
     closed: bool,
     waker: Option<Waker>, // of the task that waits, if the caller is one
 }
@@ -51,6 +58,11 @@ impl Generation {
 
     /// The same for a task of any executor. One task at a time can wait.
     pub async fn next_event(&self) -> Option<Event> {
+        self.next_told().await.map(|told| told.event)
+    }
+
+    /// The same, with the time at which this process knew of it.
+    pub async fn next_told(&self) -> Option<Told> {
         poll_fn(|context| self.queue.poll(context)).await
     }
 }
@@ -74,7 +86,8 @@ impl Drop for Generation {
 
 impl Queue {
     pub(super) fn push(&self, event: Event) {
-        self.change(|state| state.events.push_back(event));
+        let told = Told { event, at: Instant::now() };
+        self.change(|state| state.events.push_back(told));
     }
 
     /// No event follows.
@@ -91,10 +104,10 @@ impl Queue {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Told>> {
         let mut state = self.lock();
         match state.events.pop_front() {
-            Some(event) => Poll::Ready(Some(event)),
+            Some(told) => Poll::Ready(Some(told)),
             None if state.closed => Poll::Ready(None),
             None => {
                 state.waker = Some(context.waker().clone());
@@ -110,8 +123,8 @@ impl Queue {
     pub(super) fn pop(&self, deadline: Option<Instant>) -> Result<Option<Event>, TimedOut> {
         let mut state = self.lock();
         loop {
-            if let Some(event) = state.events.pop_front() {
-                return Ok(Some(event));
+            if let Some(told) = state.events.pop_front() {
+                return Ok(Some(told.event));
             }
             if state.closed {
                 return Ok(None);

@@ -8,7 +8,7 @@ mod generation;
 mod life;
 mod mirror;
 
-pub use generation::{Generation, TimedOut};
+pub use generation::{Generation, TimedOut, Told};
 
 use crate::limits::LINK_COMMANDS_QUEUED_MAX;
 use crate::message::{Command, Failure, Generate, SequenceId, Stats};

@@ -100,7 +100,7 @@ impl Bench {
 
 fn frame(number: u64, last: bool) -> Frame {
     let json = format!("{{\"type\":\"x\",\"response\":{{\"metadata\":{{}}}},\"sequence_number\":{number}}}");
-    Frame { number, json: Bytes::from(json), last }
+    Frame { number, json: Bytes::from(json), last, token_at: None }
 }
 
 fn append(running: &Arc<Running>, frame: Frame) -> Entry {
@@ -187,7 +187,9 @@ async fn a_slow_reader_of_a_stored_response_loses_nothing() {
     let large = "x".repeat(RING_BYTES_MAX / 4);
     for number in 0..20 {
         let json = Bytes::from(format!("{number} {large}"));
-        bench.scribe.round(vec![append(&running, Frame { number, json, last: number == 19 })]);
+        bench
+            .scribe
+            .round(vec![append(&running, Frame { number, json, last: number == 19, token_at: None })]);
     }
     let mut numbers = Vec::new();
     while numbers.last() != Some(&19) {

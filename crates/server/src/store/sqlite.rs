@@ -132,7 +132,7 @@ impl Store for Sqlite {
         {
             let json = Bytes::from(row.get::<_, Vec<u8>>(2)?);
             bytes += json.len();
-            frames.push(Frame { number: unsigned(row, 0)?, json, last: row.get(1)? });
+            frames.push(Frame { number: unsigned(row, 0)?, json, last: row.get(1)?, token_at: None });
         }
         Ok(frames)
     }

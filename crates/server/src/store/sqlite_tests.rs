@@ -56,7 +56,7 @@ fn begin(id: &str) -> Write {
 }
 
 fn frame(number: u64, json: &str, last: bool) -> Frame {
-    Frame { number, json: Bytes::copy_from_slice(json.as_bytes()), last }
+    Frame { number, json: Bytes::copy_from_slice(json.as_bytes()), last, token_at: None }
 }
 
 fn append(id: &str, frames: Vec<Frame>, tape: &[u8]) -> Write {

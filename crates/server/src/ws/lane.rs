@@ -1,6 +1,7 @@
 //! One conversation on a connection: turns in the order in which they came.
 
 use super::Connection;
+use super::watch::Watch;
 use crate::limits::LANE_TURNS_WAITING_MAX;
 use crate::note::Note;
 use crate::trace::Trace;
@@ -8,6 +9,7 @@ use crate::turn::{Control, Running, Steered};
 use flint_wire::{ApiError, Create, Frame, Item, Request};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
 /// The reading side's end of a lane. Dropping it lets the lane finish what it has.
@@ -139,21 +141,23 @@ async fn run(
 }
 
 async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<State>, mut body: Value) {
+    let mut arrived = Instant::now();
     append_waiting(state, &mut body);
-    let outlet = &connection.outlet;
+    let Connection { outlet, timed, .. } = connection;
     let mut running = match begin(connection, &body).await {
         Ok(running) => running,
         Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
     };
     loop {
         lock(state).current = Some(running.clone());
-        let done = outlet.response(running.read(0), name.clone()).await;
+        let watch = timed.then(|| Watch::new(running.clone(), arrived));
+        let done = outlet.response(running.read(0), name.clone(), watch).await;
         // An error means that the client is gone: its response has no reader left and stops.
         if done.await.is_err() {
             break;
         }
         match running.successor() {
-            Some(successor) => running = successor,
+            Some(successor) => (running, arrived) = (successor, Instant::now()),
             None => break,
         }
     }

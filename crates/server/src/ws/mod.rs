@@ -6,6 +6,7 @@
 
 mod lane;
 mod outlet;
+mod watch;
 
 use crate::http::App;
 use crate::keys::Holder;
@@ -26,7 +27,6 @@ use outlet::Outlet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// What the lanes of a connection share.
 pub(super) struct Connection {
@@ -34,9 +34,13 @@ pub(super) struct Connection {
     pub memory: Arc<Memory>,
     pub tenant: Tenant,
     pub outlet: Outlet,
+    pub timed: bool,                 // the client wants to know what its turns took
     pub traceparent: Option<String>, // of the upgrade
-    pub turns: watch::Sender<usize>, // that wait or run
+    pub turns: Turns,
 }
+
+/// How many turns of a connection wait or run.
+pub(super) type Turns = tokio::sync::watch::Sender<usize>;
 
 impl Connection {
     /// Resolves when the server is to end and nothing is left to be done here.
@@ -54,22 +58,34 @@ pub async fn upgrade(
     request: Request,
 ) -> Response {
     let (mut parts, _) = request.into_parts();
+    let timed = watch::wanted(&parts.headers);
     let traceparent = Note::current().map(|note| note.trace.header());
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
         Ok(upgrade) => upgrade
             .max_message_size(REQUEST_BYTES_MAX)
             .max_frame_size(REQUEST_BYTES_MAX)
-            .on_upgrade(move |socket| serve(app.server, holder.tenant, traceparent, socket)),
+            .on_upgrade(move |socket| {
+                let (sink, stream) = socket.split();
+                let (outlet, writing) = outlet::open(sink);
+                let (server, memory, tenant, turns) =
+                    (app.server, Arc::default(), holder.tenant, Turns::new(0));
+                serve(
+                    Connection { server, memory, tenant, outlet, timed, traceparent, turns },
+                    stream,
+                    writing,
+                )
+            }),
         Err(_) => StatusCode::UPGRADE_REQUIRED.into_response(),
     }
 }
 
-async fn serve(server: Arc<Server>, tenant: Tenant, traceparent: Option<String>, socket: WebSocket) {
-    let _guest = server.gate.drain.guest();
-    let (sink, stream) = socket.split();
-    let (outlet, writing) = outlet::open(sink);
-    let (memory, turns) = (Arc::default(), watch::Sender::new(0));
-    let connection = Arc::new(Connection { server, memory, tenant, outlet, traceparent, turns });
+async fn serve(
+    connection: Connection,
+    stream: SplitStream<WebSocket>,
+    writing: impl Future<Output = ()> + Send + 'static,
+) {
+    let _guest = connection.server.gate.drain.guest();
+    let connection = Arc::new(connection);
     let writer = tokio::spawn(writing);
     let life = tokio::time::timeout(Duration::from_secs(SOCKET_SECONDS_MAX), read(&connection, stream));
     let life = tokio::select! {

@@ -1,5 +1,6 @@
 //! The writing half of a connection.
 
+use super::watch::Watch;
 use crate::limits::SOCKET_FRAMES_WAITING_MAX;
 use crate::log::Read;
 use crate::store::Tail;
@@ -19,11 +20,7 @@ pub struct Outlet {
 enum Order {
     Frame(Value),
     /// Write all events of a response, then say so.
-    Response {
-        reader: Tail,
-        stream: Option<String>,
-        done: oneshot::Sender<()>,
-    },
+    Response(Flow),
     Close,
 }
 
@@ -34,9 +31,14 @@ impl Outlet {
     }
 
     /// Sends all events of a response; the receiver hears when the last is out, or that it never will be.
-    pub async fn response(&self, reader: Tail, stream: Option<String>) -> oneshot::Receiver<()> {
+    pub async fn response(
+        &self,
+        reader: Tail,
+        stream: Option<String>,
+        watch: Option<Watch>,
+    ) -> oneshot::Receiver<()> {
         let (done, receiver) = oneshot::channel();
-        let _ = self.orders.send(Order::Response { reader, stream, done }).await;
+        let _ = self.orders.send(Order::Response(Flow { reader, stream, watch, done })).await;
         receiver
     }
 
@@ -57,6 +59,7 @@ pub fn open(sink: Sink) -> (Outlet, impl Future<Output = ()>) {
 struct Flow {
     reader: Tail,
     stream: Option<String>,
+    watch: Option<Watch>, // if the client asked for times
     done: oneshot::Sender<()>,
 }
 
@@ -66,22 +69,32 @@ async fn write(mut sink: Sink, mut orders: mpsc::Receiver<Order>) {
         let message = tokio::select! {
             order = orders.recv() => match order {
                 Some(Order::Frame(frame)) => Message::Text(frame.to_string().into()),
-                Some(Order::Response { reader, stream, done }) => {
-                    flows.push(next(Flow { reader, stream, done }));
+                Some(Order::Response(flow)) => {
+                    flows.push(next(flow));
                     continue;
                 }
                 Some(Order::Close) | None => break,
             },
-            Some((flow, read)) = flows.next() => match read {
+            Some((mut flow, read)) = flows.next() => match read {
                 Read::Frame(frame) => {
                     let message = encode(frame.json, flow.stream.as_deref());
                     if sink.send(message).await.is_err() {
                         break;
                     }
-                    match frame.last {
-                        true => drop(flow.done.send(())),
-                        false => flows.push(next(flow)),
+                    if let (Some(watch), Some(at)) = (&mut flow.watch, frame.token_at) {
+                        watch.written(at);
                     }
+                    if !frame.last {
+                        flows.push(next(flow));
+                        continue;
+                    }
+                    let Flow { stream, watch, done, .. } = flow;
+                    if let Some(watch) = watch
+                        && sink.send(Message::Text(watch.event(stream.as_deref()).to_string().into())).await.is_err()
+                    {
+                        break;
+                    }
+                    let _ = done.send(());
                     continue;
                 }
                 Read::End => continue,

@@ -1,0 +1,239 @@
+//! What a turn costs besides the engine's own work, and how soon a client sees a token.
+
+use super::llama::Llama;
+use super::{Measured, Report, median};
+use crate::Outcome;
+use crate::wire::{Served, Settings, Socket, delta, is_last, next_event, turn, user};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const SESSIONS: usize = 3;
+const TURNS: usize = 20; // of one session
+const STREAMED_TOKENS: usize = 500;
+const CPU_TURNS: usize = 24; // of STREAMED_TOKENS each
+const WARM_ROUNDS: usize = 9;
+const STEERS: usize = 7;
+
+pub fn measure(program: &Path) -> Outcome<Report> {
+    let mut results = overheads(program)?;
+    results.extend(token_to_frame(program)?);
+    results.push(cpu_per_token(program)?);
+    let mut peers =
+        vec![("turn_overhead_ws_us", "the same turns over HTTP, the whole history in each".to_owned())];
+    let (warm, peer) = warm(program)?;
+    results.push(warm);
+    peers.push(("ttft_warm_ms", peer));
+    results.push(steer(program)?);
+    Ok(Report { peers, results })
+}
+
+/// A conversation of about 100 tokens a turn.
+fn conversation() -> Vec<(String, String)> {
+    let said = |turn: usize| format!("Question {turn}: {}", words(turn, 35));
+    (0..TURNS).map(|turn| (said(turn), words(turn + 7, 50))).collect()
+}
+
+fn words(from: usize, count: usize) -> String {
+    const WORDS: [&str; 12] =
+        ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs", "home"];
+    let words: Vec<&str> = (0..count).map(|at| WORDS[(from + at * 5 + at / 12) % WORDS.len()]).collect();
+    words.join(" ")
+}
+
+/// The same sessions over one WebSocket and over one HTTP connection a turn.
+fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
+    let lines = conversation();
+    let served = Served::start(program, &Settings { script: Some(&lines), ..Settings::default() })?;
+    let (mut socket_us, mut http_us) = (Vec::new(), Vec::new());
+    for session in 0..=SESSIONS {
+        let own = session_on_socket(&served, &lines)?;
+        let other = session_on_http(&served, &lines)?;
+        // The first of each warms the server.
+        if session > 0 {
+            socket_us.extend(own);
+            http_us.extend(other);
+        }
+    }
+    let (socket_us, http_us) = (median(socket_us), median(http_us));
+    Ok(vec![
+        Measured::beside("turn_overhead_ws_us", socket_us, "us", http_us),
+        Measured::alone("turn_overhead_http_us", http_us, "us"),
+    ])
+}
+
+fn session_on_socket(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<f64>> {
+    let mut socket = served.socket()?;
+    let mut previous = Value::Null;
+    let mut overheads = Vec::new();
+    for (said, expected) in lines {
+        let start = Instant::now();
+        let mut frame = turn(&[user(said)]);
+        frame["previous_response_id"] = previous;
+        socket.send(&frame)?;
+        let (answer, mut last) = socket.answer()?;
+        overheads.push(without_engine(start.elapsed(), &last)?);
+        must_be(&answer, expected, &last)?;
+        socket.timing()?;
+        previous = last["response"]["id"].take();
+    }
+    Ok(overheads)
+}
+
+fn session_on_http(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<f64>> {
+    let (mut history, mut overheads) = (Vec::new(), Vec::new());
+    for (said, expected) in lines {
+        history.push(user(said));
+        let start = Instant::now();
+        let mut stream = served.send("POST", "/v1/responses", &turn(&history).to_string())?;
+        let mut answer = String::new();
+        let last = loop {
+            let event = next_event(&mut stream)?.ok_or("the stream ended early")?;
+            answer.push_str(delta(&event).unwrap_or_default());
+            if is_last(&event) {
+                break event;
+            }
+        };
+        overheads.push(without_engine(start.elapsed(), &last)?);
+        must_be(&answer, expected, &last)?;
+        history.extend(last["response"]["output"].as_array().into_iter().flatten().cloned());
+    }
+    Ok(overheads)
+}
+
+/// Microseconds of a turn in which the engine had nothing to do.
+fn without_engine(wall: Duration, last: &Value) -> Outcome<f64> {
+    let ms = |key: &str| last["response"]["metadata"][key].as_str().and_then(|ms| ms.parse::<f64>().ok());
+    let engine = ms("flint.prefill_ms").zip(ms("flint.decode_ms")).map(|(prefill, decode)| prefill + decode);
+    let engine_ms = engine.ok_or_else(|| format!("a response without times: {last}"))?;
+    Ok(wall.as_secs_f64() * 1e6 - engine_ms * 1e3)
+}
+
+fn must_be(answer: &str, expected: &str, last: &Value) -> Outcome {
+    match answer == expected {
+        true => Ok(()),
+        false => Err(format!("expected {expected:?}, got {answer:?}: {last}").into()),
+    }
+}
+
+/// One long answer, at the pace of a fast model.
+fn token_to_frame(program: &Path) -> Outcome<Vec<Measured>> {
+    let lines = [("go".to_owned(), words(0, STREAMED_TOKENS))];
+    let settings = Settings { script: Some(&lines), rate: Some(200.0), ..Settings::default() };
+    let served = Served::start(program, &settings)?;
+    let mut socket = served.socket()?;
+    let timing = streamed(&mut socket, &lines[0])?;
+    let figure = |key: &str| timing[key].as_f64().ok_or_else(|| format!("no {key}: {timing}"));
+    Ok(vec![
+        Measured::alone("token_to_frame_p50_us", figure("flint.token_to_frame_us_p50")?, "us"),
+        Measured::alone("token_to_frame_p99_us", figure("flint.token_to_frame_us_p99")?, "us"),
+    ])
+}
+
+fn streamed(socket: &mut Socket, (said, expected): &(String, String)) -> Outcome<Value> {
+    socket.send(&turn(&[user(said)]))?;
+    let (answer, last) = socket.answer()?;
+    must_be(&answer, expected, &last)?;
+    socket.timing()
+}
+
+/// Of the server, without its worker.
+fn cpu_per_token(program: &Path) -> Outcome<Measured> {
+    let lines = [("go".to_owned(), words(0, STREAMED_TOKENS))];
+    let served = Served::start(program, &Settings { script: Some(&lines), ..Settings::default() })?;
+    let mut socket = served.socket()?;
+    streamed(&mut socket, &lines[0])?;
+    let before = cpu_seconds(served.pid())?;
+    for _ in 0..CPU_TURNS {
+        streamed(&mut socket, &lines[0])?;
+    }
+    let took = cpu_seconds(served.pid())? - before;
+    let us = took * 1e6 / (CPU_TURNS * STREAMED_TOKENS) as f64;
+    Ok(Measured::alone("server_cpu_per_token_us", us, "us"))
+}
+
+/// User and system time of a process, which Linux counts in hundredths of a second.
+fn cpu_seconds(pid: u32) -> Outcome<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name, in parentheses, may hold anything; the two times are the 12th and 13th field after it.
+    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ')).ok_or("not a process's stat")?;
+    let ticks: Vec<f64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+    Ok(ticks.iter().sum::<f64>() / 100.0)
+}
+
+/// Time to the first text in a session that has 1,800 tokens already, after a message of some 20.
+fn warm(program: &Path) -> Outcome<(Measured, String)> {
+    const MAX_TOKENS: u32 = 4;
+    let served = Served::start(program, &Settings::default())?;
+    let mut socket = served.socket()?;
+    let mut llama = Llama::start(std::thread::available_parallelism()?.get())?;
+    let (mut own, mut other, mut previous) = (Vec::new(), Vec::new(), Value::Null);
+    for round in 0..=WARM_ROUNDS {
+        let said = match round {
+            0 => format!("Remember this: {}", words(0, 1_770)),
+            _ => format!("Number {round}: what did the fox do?"),
+        };
+        let start = Instant::now();
+        let mut frame = turn(&[user(&said)]);
+        frame["previous_response_id"] = previous;
+        frame["max_output_tokens"] = MAX_TOKENS.into();
+        frame["temperature"] = 0.into();
+        socket.send(&frame)?;
+        let first = first_delta(&mut socket, start)?;
+        let (_, mut last) = socket.answer()?;
+        socket.timing()?;
+        previous = last["response"]["id"].take();
+        let peer = llama.as_mut().map(|llama| llama.turn(&said, MAX_TOKENS)).transpose()?;
+        if round > 0 {
+            own.push(first.as_secs_f64() * 1e3);
+            other.extend(peer.map(|peer| peer.as_secs_f64() * 1e3));
+        }
+    }
+    let own = median(own);
+    Ok(match llama {
+        Some(_) => {
+            let peer = "llama.cpp's HTTP server on the same file, with its prompt cache".to_owned();
+            (Measured::beside("ttft_warm_ms", own, "ms", median(other)), peer)
+        }
+        None => {
+            let why = "none: run `flint bench -m smollm2-135m --peer llama.cpp` once to install llama.cpp";
+            (Measured::alone("ttft_warm_ms", own, "ms"), why.to_owned())
+        }
+    })
+}
+
+fn first_delta(socket: &mut Socket, start: Instant) -> Outcome<Duration> {
+    loop {
+        let event = socket.next()?;
+        if delta(&event).is_some() {
+            return Ok(start.elapsed());
+        }
+        if is_last(&event) {
+            return Err(format!("the answer has no text: {event}").into());
+        }
+    }
+}
+
+/// From a steer in the middle of an answer to the first text of what follows it.
+fn steer(program: &Path) -> Outcome<Measured> {
+    let served = Served::start(program, &Settings::default())?;
+    let mut times = Vec::new();
+    for _ in 0..STEERS {
+        let mut socket = served.socket()?;
+        socket.send(&turn(&[user("Write a long story about a lighthouse.")]))?;
+        let created = socket.next()?;
+        for _ in 0..10 {
+            first_delta(&mut socket, Instant::now())?;
+        }
+        let start = Instant::now();
+        let previous = &created["response"]["id"];
+        socket.send(&json!({"type": "response.steer", "previous_response_id": previous,
+            "input": [user("Stop. Write about a mountain.")]}))?;
+        let (_, last) = socket.answer()?;
+        if last["response"]["incomplete_details"]["reason"] != "steered" {
+            return Err(format!("the answer was not steered: {last}").into());
+        }
+        times.push(first_delta(&mut socket, start)?.as_secs_f64() * 1e3);
+    }
+    Ok(Measured::alone("steer_to_token_ms", median(times), "ms"))
+}

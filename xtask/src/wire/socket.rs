@@ -1,0 +1,58 @@
+//! One WebSocket, which asks for timings.
+
+use super::{delta, is_last};
+use crate::Outcome;
+use serde_json::Value;
+use std::net::TcpStream;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::{Message, WebSocket};
+
+pub struct Socket {
+    socket: WebSocket<TcpStream>,
+}
+
+impl Socket {
+    pub fn open(address: &str, key: &str, stream: TcpStream) -> Outcome<Socket> {
+        let mut request = format!("ws://{address}/v1/responses").into_client_request()?;
+        let headers = request.headers_mut();
+        headers.insert("authorization", format!("Bearer {key}").parse()?);
+        headers.insert("x-responsesapi-include-timing-metrics", "true".parse()?);
+        let (socket, _) = tungstenite::client(request, stream).map_err(|error| error.to_string())?;
+        Ok(Socket { socket })
+    }
+
+    pub fn send(&mut self, frame: &Value) -> Outcome {
+        Ok(self.socket.send(Message::text(frame.to_string()))?)
+    }
+
+    pub fn next(&mut self) -> Outcome<Value> {
+        loop {
+            match self.socket.read()? {
+                Message::Text(text) => return Ok(serde_json::from_str(&text)?),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => return Err(format!("not an event: {other:?}").into()),
+            }
+        }
+    }
+
+    /// The text up to the last event of the response, and that event.
+    pub fn answer(&mut self) -> Outcome<(String, Value)> {
+        let mut text = String::new();
+        loop {
+            let event = self.next()?;
+            text.push_str(delta(&event).unwrap_or_default());
+            if is_last(&event) {
+                return Ok((text, event));
+            }
+        }
+    }
+
+    /// What the turn took, which follows its last event.
+    pub fn timing(&mut self) -> Outcome<Value> {
+        let mut event = self.next()?;
+        match event["type"].as_str() {
+            Some("responsesapi.websocket_timing") => Ok(event["timing_metrics"].take()),
+            _ => Err(format!("not the turn's timing: {event}").into()),
+        }
+    }
+}
