@@ -93,6 +93,8 @@ impl Server {
     fn give_up(&self, record: &Record, progress: &Progress, error: &ApiError) {
         let (id, tenant, store) = (record.id.clone(), record.tenant, self.archive.store.clone());
         let (running, _) = Running::again(id, tenant, store, progress.next);
+        // Whoever asks before its end is stored waits for that, instead of finding a stream that just stops.
+        self.registry.started(&running);
         let mut writer = Writer::new(told(&*self.archive.store, record), Toolbook::default());
         writer.resume_at(progress.next);
         let message = format!("the server was restarted and cannot go on with this response: {error}");
