@@ -87,11 +87,13 @@ async fn listen(args: &ServeArgs, server: Server, front: Front) -> Result<(), Cl
     flint_server::run(server, front, listener, stop_signal()).await.map_err(CliError::io("the server"))
 }
 
-/// Ctrl-C, or what a service manager sends. The second one ends the program without waiting for anybody.
+/// Ctrl-C, or what a service manager sends. Another one, later, ends the program without waiting for anybody.
 async fn stop_signal() {
     stop_once().await;
     eprintln!("ending: running responses are finished first; once more to end at once");
     tokio::spawn(async {
+        // What starts a server often passes a signal on that it got as well.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         stop_once().await;
         std::process::exit(130);
     });

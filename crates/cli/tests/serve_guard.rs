@@ -251,7 +251,7 @@ fn a_key_has_its_limits(server: &Server) {
         ),
         "rate_limit_exceeded",
     );
-    let mut socket = server.socket_of(&few);
+    let mut socket = server.socket_with(&[("authorization", &format!("Bearer {few}"))]);
     socket.send(&json!({"type": "response.create", "input": "Hi", "max_output_tokens": 2}));
     assert_eq!(socket.next()["status"], 429);
     // Others are not concerned.

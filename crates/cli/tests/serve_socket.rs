@@ -228,3 +228,20 @@ fn an_empty_delta_goes_on() {
     let end = socket.until("response.incomplete");
     assert_eq!(end.last().unwrap()["response"]["usage"]["output_tokens"], 4);
 }
+
+#[test]
+fn a_client_that_asks_is_told_where_the_time_went() {
+    let server = Server::scripted(&[("go", "one two three four five six")], 400.0);
+    let mut socket = server.socket_with(&[("x-responsesapi-include-timing-metrics", "true")]);
+    for _ in 0..2 {
+        let events = turn(&mut socket, &create(json!([user("go")])));
+        let timing = socket.next();
+        assert_eq!(timing["type"], "responsesapi.websocket_timing");
+        assert_eq!(timing["response_id"], id(&events).as_str());
+        let metrics = &timing["timing_metrics"];
+        let number = |key: &str| metrics[key].as_f64().unwrap_or_else(|| panic!("no {key}: {metrics}"));
+        assert!(number("flint.tokens_timed") >= 6.0, "{metrics}");
+        assert!(number("flint.token_to_frame_us_p50") <= number("flint.token_to_frame_us_p99"), "{metrics}");
+        assert!(number("engine_service_total_ms") > 0.0, "{metrics}");
+    }
+}

@@ -55,14 +55,17 @@ fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
             http_us.extend(other);
         }
     }
-    let (socket_us, http_us) = (median(socket_us), median(http_us));
+    let render_us = median(socket_us.iter().map(|turn| turn.render_us).collect());
+    let whole_us = |turns: &[Overhead]| median(turns.iter().map(|turn| turn.us).collect());
+    let (socket_us, http_us) = (whole_us(&socket_us), whole_us(&http_us));
     Ok(vec![
         Measured::beside("turn_overhead_ws_us", socket_us, "us", http_us),
         Measured::alone("turn_overhead_http_us", http_us, "us"),
+        Measured::alone("turn_render_ws_us", render_us, "us"),
     ])
 }
 
-fn session_on_socket(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<f64>> {
+fn session_on_socket(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<Overhead>> {
     let mut socket = served.socket()?;
     let mut previous = Value::Null;
     let mut overheads = Vec::new();
@@ -72,7 +75,7 @@ fn session_on_socket(served: &Served, lines: &[(String, String)]) -> Outcome<Vec
         frame["previous_response_id"] = previous;
         socket.send(&frame)?;
         let (answer, mut last) = socket.answer()?;
-        overheads.push(without_engine(start.elapsed(), &last)?);
+        overheads.push(Overhead::of(start.elapsed(), &last)?);
         must_be(&answer, expected, &last)?;
         socket.timing()?;
         previous = last["response"]["id"].take();
@@ -80,7 +83,7 @@ fn session_on_socket(served: &Served, lines: &[(String, String)]) -> Outcome<Vec
     Ok(overheads)
 }
 
-fn session_on_http(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<f64>> {
+fn session_on_http(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<Overhead>> {
     let (mut history, mut overheads) = (Vec::new(), Vec::new());
     for (said, expected) in lines {
         history.push(user(said));
@@ -94,19 +97,28 @@ fn session_on_http(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<f
                 break event;
             }
         };
-        overheads.push(without_engine(start.elapsed(), &last)?);
+        overheads.push(Overhead::of(start.elapsed(), &last)?);
         must_be(&answer, expected, &last)?;
         history.extend(last["response"]["output"].as_array().into_iter().flatten().cloned());
     }
     Ok(overheads)
 }
 
-/// Microseconds of a turn in which the engine had nothing to do.
-fn without_engine(wall: Duration, last: &Value) -> Outcome<f64> {
-    let ms = |key: &str| last["response"]["metadata"][key].as_str().and_then(|ms| ms.parse::<f64>().ok());
-    let engine = ms("flint.prefill_ms").zip(ms("flint.decode_ms")).map(|(prefill, decode)| prefill + decode);
-    let engine_ms = engine.ok_or_else(|| format!("a response without times: {last}"))?;
-    Ok(wall.as_secs_f64() * 1e6 - engine_ms * 1e3)
+/// Microseconds of a turn in which the engine had nothing to do, and those of them that made its prompt.
+struct Overhead {
+    us: f64,
+    render_us: f64,
+}
+
+impl Overhead {
+    fn of(wall: Duration, last: &Value) -> Outcome<Overhead> {
+        let us = |key: &str| {
+            let ms = last["response"]["metadata"][key].as_str().and_then(|ms| ms.parse::<f64>().ok());
+            ms.map(|ms| ms * 1e3).ok_or_else(|| format!("a response without {key}: {last}"))
+        };
+        let engine_us = us("flint.prefill_ms")? + us("flint.decode_ms")?;
+        Ok(Overhead { us: wall.as_secs_f64() * 1e6 - engine_us, render_us: us("flint.render_ms")? })
+    }
 }
 
 fn must_be(answer: &str, expected: &str, last: &Value) -> Outcome {

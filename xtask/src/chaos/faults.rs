@@ -62,7 +62,7 @@ pub fn slow_readers(served: &Served, lines: &[Line], plan: Plan, seed: &mut Seed
     let mut slow: Vec<(Socket, &Line)> = Vec::new();
     for _ in 0..plan.slow {
         let (mut socket, line) = (served.socket()?, &lines[seed.below(lines.len())]);
-        // Many turns each, so that their answers are more than the kernel holds for them.
+        // As many turns as a lane takes. The kernel may still hold all of their answers.
         (0..SLOW_TURNS).try_for_each(|_| socket.send(&turn(&[user(&line.0)])))?;
         slow.push((socket, line));
     }

@@ -3,6 +3,7 @@
 use super::{delta, is_last};
 use crate::Outcome;
 use serde_json::Value;
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
@@ -22,12 +23,20 @@ impl Socket {
     }
 
     pub fn send(&mut self, frame: &Value) -> Outcome {
-        Ok(self.socket.send(Message::text(frame.to_string()))?)
+        let mut sent = self.socket.send(Message::text(frame.to_string()));
+        while interrupted(&sent) {
+            sent = self.socket.flush();
+        }
+        Ok(sent?)
     }
 
     pub fn next(&mut self) -> Outcome<Value> {
         loop {
-            match self.socket.read()? {
+            let read = self.socket.read();
+            if interrupted(&read) {
+                continue;
+            }
+            match read? {
                 Message::Text(text) => return Ok(serde_json::from_str(&text)?),
                 Message::Ping(_) | Message::Pong(_) => {}
                 other => return Err(format!("not an event: {other:?}").into()),
@@ -55,4 +64,9 @@ impl Socket {
             _ => Err(format!("not the turn's timing: {event}").into()),
         }
     }
+}
+
+/// A signal came meanwhile: nothing is lost, it has to be gone on with.
+fn interrupted<T>(result: &tungstenite::Result<T>) -> bool {
+    matches!(result, Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::Interrupted)
 }

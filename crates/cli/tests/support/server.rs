@@ -151,13 +151,17 @@ impl Server {
     }
 
     pub fn socket(&self) -> Socket {
-        self.socket_of(&self.key)
+        self.socket_with(&[])
     }
 
-    pub fn socket_of(&self, key: &str) -> Socket {
+    /// With more headers in the upgrade.
+    pub fn socket_with(&self, headers: &[(&'static str, &str)]) -> Socket {
         let mut request = format!("ws://{}/v1/responses", self.address).into_client_request().unwrap();
-        let bearer = format!("Bearer {key}").parse().unwrap();
+        let bearer = format!("Bearer {}", self.key).parse().unwrap();
         request.headers_mut().insert("authorization", bearer);
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (socket, _) = tungstenite::client(request, stream).unwrap();
