@@ -60,6 +60,7 @@ fn nothing_opens_without_a_key(server: &Server) {
         "GET /v1/responses/resp_1/input_items",
         "GET /v1/usage",
         "GET /metrics",
+        "GET /openapi.json",
         "GET /version",
         "GET /nothing",
         "OPTIONS /v1/responses",
@@ -380,6 +381,8 @@ fn metrics_can_be_read(server: &Server) {
     assert!(value_of(server, "gen_ai_server_time_to_first_token_seconds_count", "") >= 7.0);
     assert_eq!(value_of(server, "flint_worker_deaths_total", ""), 0.0);
     assert!(value_of(server, "flint_kv_blocks", "state=\"free\"") > 0.0);
+    let document = get(server, &server.key, "/openapi.json").json();
+    assert!(document["paths"]["/responses"]["post"].is_object(), "{document}");
     let version = get(server, &server.key, "/version").json();
     assert_eq!((&version["name"], &version["models"]), (&json!("flint"), &json!([support::MODEL])));
 }

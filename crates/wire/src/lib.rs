@@ -25,3 +25,6 @@ pub use item::{Item, Meaning, Part, Role, input_items, output};
 pub use request::{Format, Previous, Raw, Request, Sampling, Tier};
 pub use response::{Failure, Incomplete, Response, Status, Usage};
 pub use tool::{Choice, Kind, Tool, Tools};
+
+/// What is served over HTTP, as an OpenAPI document.
+pub const OPENAPI: &str = include_str!("../openapi.json");

@@ -22,6 +22,16 @@ fn number(value: f64, whole: bool) -> Value {
     if whole { json!(value as i64) } else { json!(value) }
 }
 
+/// The published document says the same.
+fn documented(request: &str, rows: &[Row]) {
+    let document: Value = serde_json::from_str(flint_wire::OPENAPI).unwrap();
+    for Row(field, low, high, _) in rows {
+        let schema = &document["components"]["schemas"][request]["properties"][*field];
+        let bounds = (schema["minimum"].as_f64(), schema["maximum"].as_f64());
+        assert_eq!(bounds, (Some(*low), Some(*high)), "{request}.{field}: {schema}");
+    }
+}
+
 fn check(base: &Value, rows: &[Row], parse: impl Fn(&Value) -> Result<(), ApiError>) {
     let with = |field: &str, value: Value| {
         let mut body = base.clone();
@@ -60,6 +70,8 @@ fn responses() {
     check(&base, &COMMON, parse);
     let own = [Row("max_output_tokens", 1.0, 1e7, true), Row("top_logprobs", 0.0, 20.0, true)];
     check(&base, &own, parse);
+    documented("ResponseRequest", &COMMON);
+    documented("ResponseRequest", &own);
 }
 
 #[test]
@@ -74,6 +86,8 @@ fn chat() {
         Row("n", 1.0, 1.0, true),
     ];
     check(&base, &own, parse);
+    documented("ChatRequest", &COMMON);
+    documented("ChatRequest", &own);
 }
 
 #[test]
@@ -83,6 +97,8 @@ fn completions() {
     check(&base, &COMMON, parse);
     let own = [Row("max_tokens", 1.0, 1e7, true), Row("logprobs", 0.0, 20.0, true), Row("n", 1.0, 1.0, true)];
     check(&base, &own, parse);
+    documented("CompletionRequest", &COMMON);
+    documented("CompletionRequest", &own);
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub fn router(server: Arc<Server>, door: Guard) -> Router {
     Router::new()
         .route("/health", get(health))
         .route("/version", get(watch::version))
+        .route("/openapi.json", get(openapi))
         .route("/metrics", get(watch::metrics))
         .nest("/v1", v1)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
@@ -57,6 +58,10 @@ pub fn router(server: Arc<Server>, door: Guard) -> Router {
         .layer(from_fn(plain::dress))
         .layer(from_fn_with_state(style, noted))
         .with_state(app)
+}
+
+async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], flint_wire::OPENAPI).into_response()
 }
 
 async fn health() -> Response {
