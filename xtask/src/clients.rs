@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 const NPM: [&str; 2] = ["@openai/codex@0.166.0", "openai@6.49.0"];
-const PIP: [&str; 2] = ["openai==3.49.0", "jsonschema==4.26.0"];
+const PIP: [&str; 3] = ["openai==3.49.0", "jsonschema==4.26.0", "schemathesis==4.32.5"];
 
 /// Installs what is not there yet, under `clients` in Flint's cache.
 pub fn install() -> Outcome {

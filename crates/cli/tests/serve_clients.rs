@@ -55,6 +55,22 @@ fn javascript_sdk() {
     succeeds(node.args([&base_url, &server.key, support::MODEL]));
 }
 
+/// Good and bad requests made from the published document: none is the server's fault, and all answers are as said.
+#[test]
+fn schemathesis() {
+    let server = Server::scripted(&[("", "so be it")], 20_000.0);
+    let document = server.home.path().join("openapi.json");
+    std::fs::write(&document, server.get("/openapi.json").body).unwrap();
+    let mut command = Command::new(clients().join("python/bin/schemathesis"));
+    command.arg("run").arg(&document).current_dir(server.home.path());
+    command.args(["--url", &format!("http://{}/v1", server.address)]);
+    command.args(["-H", &format!("Authorization: Bearer {}", server.key)]);
+    command.args(["--mode", "all", "--phases", "coverage,fuzzing", "--max-examples", "30", "--seed", "1"]);
+    let checks =
+        "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
+    succeeds(command.args(["--checks", checks, "--generation-database", ":memory:"]));
+}
+
 /// A Codex home and a folder to work in. Neither may lie under the temporary folder: Codex refuses that.
 struct Codex {
     home: tempfile::TempDir,
