@@ -97,7 +97,7 @@ fn parts_are_pulled_together_and_half_of_them_are_no_model() {
     let server = Loopback::start(move |request| hub(request, &parts()));
     for name in [name(""), name(":m-00001-of-00002.gguf")] {
         let home = Home::new(&server);
-        // The first part, which is fetched last, is refused for now.
+        // Stopped at the first part, which is fetched last.
         let mut watch = Watch { stop_in: Some("m-00001"), ..Watch::default() };
         assert!(matches!(home.pull_watched(&name, &mut watch), Err(PullError::Stopped)));
         assert!(home.models("hub/own/er/m-00002-of-00002.gguf").exists());
