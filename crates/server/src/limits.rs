@@ -4,6 +4,10 @@
 pub const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// Bytes of events that a response keeps in memory for readers that are behind.
 pub const RING_BYTES_MAX: usize = 256 * 1024;
+/// Bytes that the kernel is asked to hold for a client that does not read; Linux takes twice as many.
+pub const SOCKET_SEND_BYTES_MAX: u32 = 128 * 1024;
+/// Connections that wait to be accepted.
+pub const CONNECTIONS_WAITING_MAX: u32 = 1024;
 /// Idle sequences that a model keeps warm; the KV pool may hold fewer.
 pub const SESSIONS_IDLE_MAX: usize = 256;
 /// Tokens that two prompts must share before one is forked from the other.
@@ -17,8 +21,9 @@ pub const SOCKET_FRAMES_WAITING_MAX: usize = 256;
 pub const TIMED_TOKENS_MAX: usize = 65_536;
 /// Controls (steer, interrupt, cancel) that wait for one running turn.
 pub const CONTROLS_WAITING_MAX: usize = 64;
-/// Seconds that a WebSocket may stay open.
+/// Seconds that a WebSocket may stay open, and that its last frames may take when it ends.
 pub const SOCKET_SECONDS_MAX: u64 = 3600;
+pub const SOCKET_CLOSE_SECONDS_MAX: u64 = 10;
 /// Seconds without an event after which one is sent so that no client gives up.
 pub const HEARTBEAT_SECONDS: u64 = 15;
 /// Responses that one connection remembers without storing them.
