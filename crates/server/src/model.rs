@@ -2,7 +2,8 @@
 
 use crate::checked::Checked;
 use crate::sessions::{Session, Sessions};
-use flint_engine::supervise::Handle;
+use flint_engine::message::{Base, Generate};
+use flint_engine::supervise::{EngineError, Generation, Handle};
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
 use flint_text::parse::Format;
@@ -75,6 +76,20 @@ impl Model {
             // An engine that is down has forgotten the sequence anyway.
             let _ = self.engine.release(old.sequence);
         }
+    }
+
+    /// Asks the engine for what follows a prompt. The turn may have waited since it was prepared: the sequence that
+    /// it was to be forked from may be gone by then, or say something else, and is then done without.
+    pub fn generate(&self, mut request: Generate, prompt: &[u32]) -> Result<Generation, EngineError> {
+        let Base::Fork { of, at } = request.base else { return self.engine.generate(request) };
+        let shared = &prompt[..at as usize];
+        self.sessions.while_resting(of, shared, |rests| {
+            if !rests {
+                request.base = Base::New;
+                request.tokens.splice(0..0, shared.iter().copied());
+            }
+            self.engine.generate(request)
+        })
     }
 
     /// What ends an answer; a hole is also full where the model would begin another file.

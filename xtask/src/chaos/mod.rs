@@ -38,7 +38,7 @@ impl Plan {
     pub fn short(seed: u64) -> Plan {
         Plan {
             seed,
-            streams: 100,
+            streams: 400,
             lasting: Duration::ZERO,
             worker_deaths: 2,
             server_deaths: 4,
