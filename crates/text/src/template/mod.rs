@@ -59,7 +59,7 @@ impl Template {
         let context = context(prompt, tokenizer, &fence)?;
         let mut compiled = compile(&self.source)?;
         meter::meter_operators(&mut compiled);
-        let env = python::environment(prompt.now_unix_s, meter::fuel(&compiled));
+        let env = python::environment(prompt.now_unix_s, meter::fuel(&compiled, prompt.messages.len() + prompt.tools.len()));
         let mut rendered = String::new();
         let mut output = make_string_output(&mut rendered);
         let CompiledTemplate { instructions, blocks, .. } = &compiled;
