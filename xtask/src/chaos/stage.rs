@@ -27,7 +27,8 @@ impl Stage<'_> {
     }
 
     pub fn serve_with(&self, lines: &[Line], rate: Option<f64>, config: Option<&str>) -> Outcome<Served> {
-        let settings = Settings { script: Some(lines), rate, kv_tokens: Some(KV_TOKENS), config };
+        let kv_tokens = Some(KV_TOKENS);
+        let settings = Settings { script: Some(lines), rate, kv_tokens, config, ..Settings::default() };
         Served::start(self.program, &settings)
     }
 }
