@@ -36,7 +36,8 @@ pub fn run(stage: &Stage<'_>, seed: &mut Seed) -> Outcome<Row> {
     let mut row = Row { faults: all, ..Row::default() };
     check_pool(&served, &mut row)?;
     let next = next_answer(&served, &line, &mut row, seed)?;
-    row.must(most <= 2 && mean <= 2.0, || "their turns went on".to_owned());
+    // One is the step that runs while they leave. A machine that is busy may notice a step later.
+    row.must(most <= 2 && mean <= 1.5, || format!("their turns went on: {most} steps, {mean:.2} on average"));
     row.note = format!(
         "tokens computed beyond what was seen: at most {most} of {alone} who left alone, {mean:.2} of the others; \
          the next answer began after {} ms",
