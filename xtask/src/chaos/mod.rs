@@ -59,7 +59,7 @@ impl Plan {
             server_deaths: 200,
             leaving: 1000,
             slow: 32,
-            bursts: 10,
+            bursts: 20,
             refused_max: Duration::from_millis(50),
         }
     }
