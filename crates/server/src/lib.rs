@@ -27,6 +27,7 @@ mod model;
 mod note;
 mod prepare;
 mod prompt;
+mod recent;
 mod registry;
 mod resume;
 mod sampling;
