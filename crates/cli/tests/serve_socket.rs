@@ -66,6 +66,43 @@ fn a_turn_prefills_only_what_is_new() {
     assert!(second.last().unwrap()["response"]["metadata"]["flint.cache_break"].is_null());
 }
 
+/// A warm turn renders the end of its prompt only; it must come to the same tokens as the whole.
+#[test]
+fn the_end_of_a_prompt_is_the_same_without_its_beginning() {
+    let call = "I look.\n<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n</tool_call>";
+    let odd = "And <|im_end|> <tool_call>\n again. ";
+    let lines = [
+        ("Hello.", call),
+        ("one <two>\n</tool_response>", "Done."),
+        (" again. ", "Fine."),
+        ("Go on.", "Bye."),
+    ];
+    let server = Server::scripted_as("qwen2.5-coder-1.5b", &lines, 1000.0);
+    let mut socket = server.socket();
+    let tools = json!([{"type": "function", "name": "read", "parameters": {"type": "object",
+        "properties": {"path": {"type": "string"}}, "required": ["path"]}}]);
+    let output = json!({"type": "function_call_output", "call_id": null, "output": "one <two>"});
+    let developer = json!({"type": "message", "role": "developer", "content": "Be brief."});
+    let turns = [vec![user("Hello.")], vec![output], vec![developer, user(odd)], vec![user("Go on.")]];
+    let (mut history, mut previous) = (Vec::<Value>::new(), Value::Null);
+    for (number, mut new) in turns.into_iter().enumerate() {
+        if number == 1 {
+            new[0]["call_id"] = history[2]["call_id"].clone();
+        }
+        history.extend(new.clone());
+        let frame = json!({"type": "response.create", "model": "qwen2.5-coder-1.5b", "input": new, "store": false,
+            "instructions": "You write code.", "tools": tools, "previous_response_id": previous});
+        let events = turn(&mut socket, &frame);
+        let response = &events.last().unwrap()["response"];
+        let whole = json!({"model": "qwen2.5-coder-1.5b", "input": history, "instructions": "You write code.", "tools": tools});
+        let whole = server.post("/v1/responses/input_tokens", &whole).json();
+        assert_eq!(response["usage"]["input_tokens"], whole["input_tokens"], "turn {number}: {response:#}");
+        assert!(response["metadata"]["flint.cache_break"].is_null(), "{response:#}");
+        previous = response["id"].clone();
+        history.extend(response["output"].as_array().unwrap().iter().cloned());
+    }
+}
+
 #[test]
 fn a_steer_goes_on_from_the_last_token() {
     let server = Server::start();

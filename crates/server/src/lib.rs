@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admit;
+mod ask;
 mod checked;
 mod data;
 pub mod database;
@@ -28,6 +29,7 @@ mod model;
 mod note;
 mod prepare;
 mod prompt;
+mod recent;
 mod registry;
 mod resume;
 mod sampling;

@@ -2,16 +2,20 @@
 
 use crate::checked::Checked;
 use crate::holds::Holds;
+use crate::limits::TOOLBOOKS_MAX;
+use crate::recent::Recent;
 use crate::sessions::{Session, Sessions};
 use crate::tail::Last;
+use crate::tail::form::Forms;
 use crate::tail::local::stops_of_excerpt;
-use flint_engine::message::{Base, Generate};
-use flint_engine::supervise::{EngineError, Generation, Handle};
+use crate::toolbook::Toolbook;
+use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
 use flint_text::parse::Format;
-use flint_wire::Raw;
-use std::sync::OnceLock;
+use flint_wire::{Raw, Tool};
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
 
 /// Everything about one served model.
 pub struct Model {
@@ -23,6 +27,8 @@ pub struct Model {
     pub sessions: Sessions,
     pub checked: Checked,
     pub holds: Holds,
+    pub forms: Forms,
+    toolbooks: Recent<Vec<Arc<Tool>>, Toolbook>,
     stops_of_excerpt: [OnceLock<Option<usize>>; 2], // by `Last`, once it was wanted
 }
 
@@ -77,7 +83,7 @@ fn format(entry: Option<&Entry>, control: &dyn Fn(&str) -> bool) -> Format {
 
 impl Model {
     pub fn new(name: String, text: ModelText, engine: Handle, truth: Truth, facts: Facts) -> Model {
-        let (sessions, checked, holds) = (Sessions::default(), Checked::default(), Holds::default());
+        let (sessions, checked, holds, forms) = Default::default();
         Model {
             name,
             text,
@@ -87,6 +93,8 @@ impl Model {
             sessions,
             checked,
             holds,
+            forms,
+            toolbooks: Recent::new(TOOLBOOKS_MAX),
             stops_of_excerpt: Default::default(),
         }
     }
@@ -99,18 +107,10 @@ impl Model {
         }
     }
 
-    /// Asks the engine for what follows a prompt. The turn may have waited since it was prepared: the sequence that
-    /// it was to be forked from may be gone by then, or say something else, and is then done without.
-    pub fn generate(&self, mut request: Generate, prompt: &[u32]) -> Result<Generation, EngineError> {
-        let Base::Fork { of, at } = request.base else { return self.engine.generate(request) };
-        let shared = &prompt[..at as usize];
-        self.sessions.while_resting(of, shared, |rests| {
-            if !rests {
-                request.base = Base::New;
-                request.tokens.splice(0..0, shared.iter().copied());
-            }
-            self.engine.generate(request)
-        })
+    /// The tools as this model sees them.
+    pub fn toolbook(&self, tools: Vec<Arc<Tool>>) -> Toolbook {
+        let Ok(book) = self.toolbooks.get(tools, |tools| Ok::<_, Infallible>(Toolbook::new(tools)));
+        book
     }
 
     /// If the end of a prompt can be rendered without its beginning: how many stops an excerpt has before it.

@@ -50,6 +50,11 @@ impl Server {
 
     /// Serves answers that are given, at a given number of tokens a second.
     pub fn scripted(lines: &[(&str, &str)], rate: f64) -> Server {
+        Server::scripted_as(super::MODEL, lines, rate)
+    }
+
+    /// The same in the format of another model.
+    pub fn scripted_as(model: &str, lines: &[(&str, &str)], rate: f64) -> Server {
         let home = tempfile::tempdir().unwrap();
         let lines: Vec<Value> = lines
             .iter()
@@ -61,7 +66,7 @@ impl Server {
         let script = home.path().join("script.json");
         std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
         let script = script.to_str().unwrap().to_owned();
-        Server::start_in(home, &["--scripted", &script])
+        Server::start_in(home, &["-m", model, "--scripted", &script])
     }
 
     pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
