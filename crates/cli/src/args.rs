@@ -175,6 +175,10 @@ pub struct ServeArgs {
     /// Write a line of JSON for each request instead of one for people
     #[arg(long)]
     pub log_json: bool,
+    /// Send traces to this collector by OTLP/HTTP, such as http://localhost:4318
+    /// [default: $OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -23,6 +23,7 @@ mod log;
 mod metrics;
 mod model;
 mod note;
+mod otlp;
 mod prepare;
 mod prompt;
 mod registry;
@@ -46,7 +47,8 @@ pub use checked::Checked;
 pub use data::{Data, DataError};
 pub use gate::{Gate, Rules};
 pub use model::{Facts, Model, Truth};
-pub use note::Style;
+pub use note::{Journal, Style};
+pub use otlp::{Collector, CollectorError, Outbox};
 pub use server::{Server, Settings};
 pub use sessions::Sessions;
 pub use tls::{Tls, TlsError};
@@ -78,8 +80,9 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let gate = server.gate.clone();
-    let names =
-        Names::new(listener.local_addr()?, front.tls.is_some(), &front.allow_hosts, &front.allow_origins);
+    let address = listener.local_addr()?;
+    gate.journal.serves_at(address);
+    let names = Names::new(address, front.tls.is_some(), &front.allow_hosts, &front.allow_origins);
     let server = Arc::new(server);
     // Before anyone can ask: a response must not look as if nobody were making it.
     server.resume().await;
@@ -111,6 +114,9 @@ pub async fn run(
         () = too_long => Ok(()),
     };
     books.abort();
+    let journal = gate.journal.clone();
+    let flush = move || journal.outbox().into_iter().for_each(Outbox::flush);
+    tokio::task::spawn_blocking(flush).await.map_err(io::Error::other)?;
     gate.books.write().map_err(io::Error::other)?;
     served
 }

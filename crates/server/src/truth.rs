@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
     pub arrived: Option<Instant>, // none: in an earlier process
+    pub queued_at: Option<Instant>,
     pub queued: Duration,
     pub rendered: Duration,
     pub sent: Option<Instant>, // to the engine

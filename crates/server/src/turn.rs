@@ -585,7 +585,7 @@ impl Turn {
         };
         response.usage = Some(usage);
         if let Some(ticket) = &mut self.ticket {
-            ticket.spent(usage, &self.timing);
+            ticket.spent(&self.running.id, usage, &self.timing);
         }
         response.metadata.extend(truth::measured(&self.timing, counts, broke));
     }
@@ -598,6 +598,9 @@ impl Turn {
     }
 
     fn fail(&mut self, error: &ApiError) {
+        if let Some(ticket) = &self.ticket {
+            ticket.failed(error);
+        }
         self.writer.fail(error.code, error.message.clone());
         self.close();
     }

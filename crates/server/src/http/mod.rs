@@ -35,7 +35,7 @@ pub struct App {
 }
 
 pub fn router(server: Arc<Server>, door: Guard) -> Router {
-    let style = server.gate.style;
+    let journal = server.gate.journal.clone();
     let app = App { server };
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
@@ -56,7 +56,7 @@ pub fn router(server: Arc<Server>, door: Guard) -> Router {
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .layer(from_fn_with_state(Arc::new(door), guard))
         .layer(from_fn(plain::dress))
-        .layer(from_fn_with_state(style, noted))
+        .layer(from_fn_with_state(journal, noted))
         .with_state(app)
 }
 

@@ -4,13 +4,15 @@ use super::Connection;
 use super::watch::Watch;
 use crate::limits::LANE_TURNS_WAITING_MAX;
 use crate::note::Note;
-use crate::trace::Trace;
 use crate::turn::{Control, Running, Steered};
 use flint_wire::{ApiError, Create, Frame, Item, Request};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
+
+/// Where the Codex CLI names the trace of one turn; others have that of the upgrade.
+const TRACEPARENT: &str = "ws_request_header_traceparent";
 
 /// The reading side's end of a lane. Dropping it lets the lane finish what it has.
 pub struct Lane {
@@ -167,8 +169,10 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
 /// Begins the turn, with a note of its own: a connection has many.
 async fn begin(connection: &Connection, body: &Value) -> Result<Arc<Running>, ApiError> {
     let Connection { server, memory, tenant, traceparent, .. } = connection;
-    let trace = Trace::continued(traceparent.as_deref());
-    let note = Note::new(server.gate.style, "WS", "/v1/responses", trace);
+    let own = body["client_metadata"][TRACEPARENT].as_str();
+    let journal = &server.gate.journal;
+    let trace = journal.trace(own.or(traceparent.as_deref()));
+    let note = Note::new(journal.clone(), "WS", "/v1/responses", trace);
     let turn = async {
         let request = Request::parse(body)?;
         server.turn(request, Some(body), *tenant, Some(memory)).await
