@@ -79,7 +79,7 @@ impl Drop for Ticket {
         let Ticket { gate, ask, entry, charged, began, .. } = &*self;
         let mut floor = gate.floor();
         match began {
-            // What never ran used nothing. What ran without telling, such as a warm-up, keeps its charge.
+            // What never ran used nothing. What ran without telling keeps its charge.
             None => floor.settle(gate.now_ns(), ask, *charged, 0),
             Some(began) => floor.took(&ask.model, began.elapsed().as_millis() as u64),
         }

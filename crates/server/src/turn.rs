@@ -252,6 +252,8 @@ impl Turn {
         let items = self.conversation.items.len();
         match generation {
             Ok(generation) => {
+                let (all, new) = (prepared.tokens.len() as u32, prepared.new_tokens().len() as u32);
+                self.account(all, Counts { new, cached: all - new, ..Counts::default() }, None, 0);
                 self.end(Status::Completed, None);
                 let Prepared { session, tokens, prints, .. } = prepared;
                 let history = prints.whole();
