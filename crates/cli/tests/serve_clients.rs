@@ -159,6 +159,25 @@ fn codex_with_a_script() {
     }
 }
 
+/// The names in the timing event are those that the client's program has in it.
+#[test]
+fn codex_knows_the_names_of_timings() {
+    let server = Server::scripted(&[("", "so be it")], 2000.0);
+    let mut socket = server.socket_with(&[("x-responsesapi-include-timing-metrics", "true")]);
+    socket.send(&json!({"type": "response.create", "input": "hi"}));
+    socket.until("response.completed");
+    let timing = socket.next();
+    let metrics = timing["timing_metrics"].as_object().unwrap();
+    let names: Vec<&String> = metrics.keys().filter(|name| !name.starts_with("flint.")).collect();
+    assert_eq!(names.len(), 6, "{timing}");
+    let packages = clients().join("node_modules/@openai");
+    for name in names {
+        let mut grep = Command::new("grep");
+        grep.args(["-r", "-q", "-a", "-F", "--include=codex", name]).arg(&packages);
+        assert!(grep.status().unwrap().success(), "{name} is unknown to it");
+    }
+}
+
 /// `codex app-server`: what editors talk to, in lines of JSON.
 struct AppServer {
     child: Child,

@@ -28,6 +28,11 @@ impl Timing {
         Some(self.ended?.duration_since(self.first_token?))
     }
 
+    /// From the request to its first token, with the queue and the rendering.
+    pub fn first_token_after(&self) -> Option<Duration> {
+        Some(self.first_token?.duration_since(self.arrived?))
+    }
+
     /// Tokens a second after the first.
     pub fn rate(&self, generated: u32) -> Option<f64> {
         let decode = self.decode()?.as_secs_f64();
