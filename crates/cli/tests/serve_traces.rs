@@ -107,7 +107,8 @@ fn each_request_is_a_trace_of_its_phases() {
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-token=a%20b"),
         ("OTEL_SERVICE_NAME", "the-service"),
     ];
-    let mut server = Server::scripted_with(&[("hi", "one two three")], 500.0, &[], &variables);
+    let mut server =
+        Server::scripted_in(tempfile::tempdir().unwrap(), &[("hi", "one two three")], 500.0, &[], &variables);
     let (sampled, unsampled, lane) = ("a".repeat(32), "b".repeat(32), "c".repeat(32));
     let answer = post(&server, Some(&parent(&sampled, "01"))).json();
     post(&server, Some(&parent(&unsampled, "00")));
@@ -202,14 +203,26 @@ fn dropped(server: &Server) -> u64 {
 #[test]
 fn requests_do_not_need_a_collector() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let server = Server::scripted_with(&[("hi", "so")], 500.0, &["--otlp", &format!("http://{nobody}")], &[]);
+    let server = Server::scripted_in(
+        tempfile::tempdir().unwrap(),
+        &[("hi", "so")],
+        500.0,
+        &["--otlp", &format!("http://{nobody}")],
+        &[],
+    );
     (0..3).for_each(|_| drop(post(&server, None)));
     until("spans are given up, and counted", || dropped(&server) >= 3);
     assert!(server.said().contains("traces cannot be sent to"), "{}", server.said());
     // One that takes connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
-    let mut server = Server::scripted_with(&[("hi", "so")], 500.0, &["--otlp", &endpoint], &[]);
+    let mut server = Server::scripted_in(
+        tempfile::tempdir().unwrap(),
+        &[("hi", "so")],
+        500.0,
+        &["--otlp", &endpoint],
+        &[],
+    );
     (0..3).for_each(|_| drop(post(&server, None)));
     server.terminate();
     assert_eq!(server.wait().code(), Some(0));

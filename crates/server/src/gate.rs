@@ -70,10 +70,16 @@ impl Gate {
         let note = Note::current();
         if let Some(note) = &note {
             note.key(&holder.name);
-            note.model(model);
         }
         let ask = Ask::new(holder, model, request);
-        let entry = self.floor().enter(self.now_ns(), &ask).map_err(|refusal| refusal.error(&ask))?;
+        let (entry, standing) = {
+            let (mut floor, now_ns) = (self.floor(), self.now_ns());
+            (floor.enter(now_ns, &ask), floor.standing(now_ns, &ask))
+        };
+        if let Some(note) = &note {
+            note.standing(standing);
+        }
+        let entry = entry.map_err(|refusal| refusal.error(&ask))?;
         Ok(Ticket::new(self.clone(), ask, request.tier, entry, note))
     }
 

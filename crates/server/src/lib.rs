@@ -86,7 +86,8 @@ pub async fn run(
     let server = Arc::new(server);
     // Before anyone can ask: a response must not look as if nobody were making it.
     server.resume().await;
-    let router = http::router(server, Guard { keys: gate.keys.clone(), names });
+    let app = http::App { server };
+    let router = http::router(app, Guard { keys: gate.keys.clone(), names });
     let books = tokio::spawn(gate::keep_books(gate.books.clone()));
     let ending = gate.clone();
     let stop = async move {

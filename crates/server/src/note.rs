@@ -5,13 +5,10 @@
 //! answer's head may go out long before the last token, or the turn end before the answer is read. So they
 //! share a note, and the line is written when the last of them lets go of it.
 
+use crate::admit::Standing;
 use crate::otlp::{Outbox, Record};
 use crate::trace::Trace;
 use crate::truth::Timing;
-use axum::extract::{MatchedPath, Request, State};
-use axum::http::HeaderValue;
-use axum::middleware::Next;
-use axum::response::Response;
 use flint_wire::Usage;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -50,9 +47,17 @@ pub struct Said {
     pub route: Option<String>, // the path's form, such as `/v1/responses/{id}`
     pub status: u16,
     pub key: Option<Arc<str>>, // its name
-    pub model: Option<String>,
+    pub model: Option<Models>,
+    pub standing: Option<Standing>,
     pub error: Option<&'static str>, // of a response that failed
     pub answers: Vec<Answered>,
+}
+
+/// The same, or the request fails: nothing is rerouted.
+#[derive(Debug, Clone)]
+pub struct Models {
+    pub asked: String,
+    pub served: String,
 }
 
 /// A response that has ended; a steered turn has several.
@@ -129,16 +134,30 @@ impl Note {
         self.lock().status = status;
     }
 
-    fn route(&self, path: Option<&MatchedPath>) {
-        self.lock().route = path.map(|path| path.as_str().to_owned());
+    pub fn route(&self, route: &str) {
+        self.lock().route = Some(route.to_owned());
     }
 
     pub fn key(&self, name: &Arc<str>) {
         self.lock().key = Some(name.clone());
     }
 
-    pub fn model(&self, name: &str) {
-        self.lock().model = Some(name.to_owned());
+    pub fn models(&self, asked: &str, served: &str) {
+        self.lock().model = Some(Models { asked: asked.to_owned(), served: served.to_owned() });
+    }
+
+    pub fn standing(&self, standing: Standing) {
+        self.lock().standing = Some(standing);
+    }
+
+    /// How the caller stood when the request was let in or refused.
+    pub fn stands(&self) -> Option<Standing> {
+        self.lock().standing
+    }
+
+    /// What is known so far, and since when.
+    pub fn so_far(&self) -> (Said, Duration) {
+        (self.lock().clone(), self.began.elapsed())
     }
 
     pub fn answered(&self, answered: Answered) {
@@ -183,7 +202,7 @@ impl Said {
             "status": self.status,
             "ms": milliseconds(took),
             "key": self.key.as_deref(),
-            "model": self.model,
+            "model": self.model.as_ref().map(|model| &model.served),
             "input_tokens": usage.map(|usage| usage.input),
             "cached_tokens": usage.map(|usage| usage.cached),
             "output_tokens": usage.map(|usage| usage.output),
@@ -200,8 +219,8 @@ impl Said {
         if let Some(key) = key {
             line += &format!(" key={key}");
         }
-        if let Some(model) = model {
-            line += &format!(" model={model}");
+        if let Some(Models { served, .. }) = model {
+            line += &format!(" model={served}");
         }
         if let Some(Usage { input, cached, output, .. }) = self.usage() {
             line += &format!(" tokens={input}+{output} cached={cached}");
@@ -212,24 +231,6 @@ impl Said {
 
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
-}
-
-/// Notes every request, and tells the caller which trace it is in.
-pub async fn noted(State(journal): State<Arc<Journal>>, request: Request, next: Next) -> Response {
-    // Probes come every few seconds and say nothing new.
-    if request.uri().path() == "/health" {
-        return next.run(request).await;
-    }
-    let parent = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
-    let trace = journal.trace(parent);
-    let note = Note::new(journal, request.method().as_str(), request.uri().path(), trace);
-    note.route(request.extensions().get::<MatchedPath>());
-    let mut response = note.clone().during(next.run(request)).await;
-    note.status(response.status().as_u16());
-    if let Ok(value) = HeaderValue::from_str(&note.trace.header()) {
-        response.headers_mut().insert("traceparent", value);
-    }
-    response
 }
 
 #[cfg(test)]
@@ -249,7 +250,7 @@ mod tests {
             path: "/v1/responses\n".into(),
             status: 200,
             key: Some("ann".into()),
-            model: Some("m".into()),
+            model: Some(Models { asked: "m".into(), served: "m".into() }),
             answers: vec![answered(4, 2), answered(3, 0)],
             ..Said::default()
         };

@@ -50,17 +50,17 @@ impl Server {
 
     /// Serves answers that are given, at a given number of tokens a second.
     pub fn scripted(lines: &[(&str, &str)], rate: f64) -> Server {
-        Server::scripted_with(lines, rate, &[], &[])
+        Server::scripted_in(tempfile::tempdir().unwrap(), lines, rate, &[], &[])
     }
 
-    /// With more arguments and variables.
-    pub fn scripted_with(
+    /// With what is in a home already, more arguments and variables.
+    pub fn scripted_in(
+        home: tempfile::TempDir,
         lines: &[(&str, &str)],
         rate: f64,
         args: &[&str],
         variables: &[(&str, &str)],
     ) -> Server {
-        let home = tempfile::tempdir().unwrap();
         let lines: Vec<Value> = lines
             .iter()
             .map(|(said, answer)| {

@@ -102,8 +102,10 @@ fn send_all(orders: &Receiver<Order>, mut post: Post, counts: &Counts) {
             let count = if taken { &counts.sent } else { &counts.not_taken };
             count.fetch_add(records.len() as u64, Ordering::Relaxed);
         }
-        // Who asked may have stopped waiting.
-        asked.into_iter().for_each(|done| drop(done.send(())));
+        if let Some(done) = asked {
+            // Who asked may have stopped waiting.
+            let _ = done.send(());
+        }
     }
 }
 

@@ -40,7 +40,7 @@ fn request(record: &Record) -> Value {
 fn name(record: &Record) -> String {
     let said = &record.said;
     match (&said.model, &said.route) {
-        (Some(model), _) => format!("{} {model}", operation(record)),
+        (Some(model), _) => format!("{} {}", operation(record), model.asked),
         (None, Some(route)) => format!("{} {route}", said.method),
         (None, None) => said.method.clone(),
     }
@@ -75,11 +75,11 @@ fn gen_ai(record: &Record) -> Vec<(&'static str, Value)> {
     let mut all = vec![
         ("gen_ai.operation.name", text(operation(record))),
         ("gen_ai.provider.name", text("flint")),
-        ("gen_ai.request.model", text(model)),
+        ("gen_ai.request.model", text(&model.asked)),
     ];
     all.extend(said.key.as_ref().map(|key| ("flint.key", text(key))));
     if let (Some(last), Some(usage)) = (said.answers.last(), said.usage()) {
-        all.push(("gen_ai.response.model", text(model)));
+        all.push(("gen_ai.response.model", text(&model.served)));
         all.push(("gen_ai.response.id", text(&last.response)));
         all.push(("gen_ai.usage.input_tokens", number(usage.input)));
         all.push(("gen_ai.usage.output_tokens", number(usage.output)));

@@ -5,6 +5,7 @@
 //! rings. What falls off its ring is read from the store; where the response is not stored, the connection ends.
 
 mod lane;
+mod limits;
 mod outlet;
 mod watch;
 
@@ -34,6 +35,7 @@ pub(super) struct Connection {
     pub memory: Arc<Memory>,
     pub tenant: Tenant,
     pub outlet: Outlet,
+    pub is_codex: bool,
     pub timed: bool,                 // the client wants to know what its turns took
     pub traceparent: Option<String>, // of the upgrade
     pub turns: Turns,
@@ -58,6 +60,7 @@ pub async fn upgrade(
     request: Request,
 ) -> Response {
     let (mut parts, _) = request.into_parts();
+    let is_codex = limits::wanted(&parts.headers);
     let timed = watch::wanted(&parts.headers);
     let traceparent = Note::current().map(|note| note.trace.header());
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
@@ -70,7 +73,7 @@ pub async fn upgrade(
                 let (server, memory, tenant, turns) =
                     (app.server, Arc::default(), holder.tenant, Turns::new(0));
                 serve(
-                    Connection { server, memory, tenant, outlet, timed, traceparent, turns },
+                    Connection { server, memory, tenant, outlet, is_codex, timed, traceparent, turns },
                     stream,
                     writing,
                 )

@@ -1,0 +1,26 @@
+//! What is left of a key's limits, as the Codex CLI shows it: an event of its own before each response.
+
+use crate::admit::{Level, Standing};
+use axum::http::HeaderMap;
+use serde_json::{Value, json};
+
+/// Only that client is told: others may not know the event. It names its window in every upgrade.
+const HEADER: &str = "x-codex-window-id";
+
+pub fn wanted(headers: &HeaderMap) -> bool {
+    headers.contains_key(HEADER)
+}
+
+/// Nothing, where nobody has set a limit.
+pub fn event(standing: &Standing, now_s: u64) -> Option<Value> {
+    let window = |level: Level| {
+        json!({
+            "used_percent": level.used * 100.0,
+            "window_minutes": 1,
+            "reset_at": now_s + level.full_in_ns.div_ceil(1_000_000_000),
+        })
+    };
+    let mut windows = [standing.tokens, standing.requests].into_iter().flatten().map(window);
+    let limits = json!({"primary": windows.next()?, "secondary": windows.next()});
+    Some(json!({"type": "codex.rate_limits", "rate_limits": limits}))
+}
