@@ -169,6 +169,9 @@ pub struct ServeArgs {
     /// Listen beyond this machine without TLS: keys and prompts can be read on the way
     #[arg(long)]
     pub insecure_listen: bool,
+    /// Serve HTTP only: clients that ask for a WebSocket are told to do without
+    #[arg(long)]
+    pub no_websocket: bool,
     /// Seconds that running responses are given to end when the server is told to
     #[arg(long, default_value_t = 30, value_name = "N")]
     pub drain_seconds: u64,

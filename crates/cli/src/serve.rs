@@ -61,6 +61,7 @@ fn front(args: &ServeArgs) -> Result<Front, CliError> {
     Ok(Front {
         allow_hosts: args.allow_host.clone(),
         allow_origins: args.allow_origin.clone(),
+        websockets: !args.no_websocket,
         tls,
         drain: Duration::from_secs(args.drain_seconds),
     })

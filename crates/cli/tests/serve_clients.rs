@@ -159,6 +159,18 @@ fn codex_with_a_script() {
     }
 }
 
+#[test]
+fn codex_does_without_a_websocket_that_is_switched_off() {
+    let call = json!({"name": "exec_command", "arguments": {"cmd": "cat note.txt"}});
+    let call = format!("<tool_call>\n{call}\n</tool_call>");
+    let lines = [("read the note", call.as_str()), ("", "It says marmalade.")];
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::scripted_in(home, &lines, 2000.0, &["--no-websocket"], &[]);
+    reads_the_note(&Codex::new(&server, support::MODEL, true), "read the note");
+    let said = server.said();
+    assert!(said.contains("GET /v1/responses 426") && !said.contains("WS /v1/responses"), "{said}");
+}
+
 /// The names in the timing event are those that the client's program has in it.
 #[test]
 fn codex_knows_the_names_of_timings() {

@@ -102,3 +102,23 @@ fn codex_is_told_what_is_left_and_others_are_not() {
     let unlimited = start("", &[]);
     assert_eq!(first_frame(&unlimited, &codex)["type"], "response.created", "nobody has set a limit");
 }
+
+#[test]
+fn without_websockets_the_upgrade_is_refused_in_words() {
+    let server = start("", &["--no-websocket"]);
+    let bearer = format!("Bearer {}", server.key);
+    let upgrade = [
+        ("Authorization", bearer.as_str()),
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let mut line = String::new();
+    let stream = server.open("GET /v1/responses", &upgrade, "");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stream), &mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 426 "), "{line}");
+    let answer = server.get("/v1/responses");
+    assert_eq!((answer.status, &answer.json()["error"]["code"]), (426, &json!("websockets_off")));
+    assert_eq!(server.post("/v1/responses", &json!({"input": "hi"})).status, 200);
+}

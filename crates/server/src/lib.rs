@@ -67,6 +67,7 @@ use tokio::net::TcpListener;
 pub struct Front {
     pub allow_hosts: Vec<String>,   // besides its own address and loopback
     pub allow_origins: Vec<String>, // of pages in browsers
+    pub websockets: bool,           // or only HTTP
     pub tls: Option<Tls>,
     pub drain: Duration, // what runs is given to end, once the server is to
 }
@@ -86,7 +87,7 @@ pub async fn run(
     let server = Arc::new(server);
     // Before anyone can ask: a response must not look as if nobody were making it.
     server.resume().await;
-    let app = http::App { server };
+    let app = http::App { server, websockets: front.websockets };
     let router = http::router(app, Guard { keys: gate.keys.clone(), names });
     let books = tokio::spawn(gate::keep_books(gate.books.clone()));
     let ending = gate.clone();

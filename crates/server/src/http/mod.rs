@@ -32,6 +32,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct App {
     pub server: Arc<Server>,
+    pub websockets: bool, // or only HTTP
 }
 
 pub fn router(app: App, door: Guard) -> Router {

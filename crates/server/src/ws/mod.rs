@@ -9,7 +9,7 @@ mod limits;
 mod outlet;
 mod watch;
 
-use crate::http::App;
+use crate::http::{App, Failed};
 use crate::keys::Holder;
 use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_SECONDS_MAX};
 use crate::note::Note;
@@ -53,12 +53,17 @@ impl Connection {
     }
 }
 
-/// The upgrade; 426 to who asks for this path without one.
+/// The upgrade; 426 to who asks for this path without one, or where there are none.
 pub async fn upgrade(
     State(app): State<App>,
     Extension(holder): Extension<Holder>,
     request: Request,
 ) -> Response {
+    if !app.websockets {
+        let message = "WebSockets are switched off here: POST to the same path";
+        let error = ApiError::bad_request("websockets_off", message);
+        return Failed(ApiError { status: 426, ..error }).into_response();
+    }
     let (mut parts, _) = request.into_parts();
     let is_codex = limits::wanted(&parts.headers);
     let timed = watch::wanted(&parts.headers);
