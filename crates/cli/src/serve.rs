@@ -136,9 +136,7 @@ fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliErr
     drop(spinner);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let facts = Facts::new(&name, &text, context, created);
-    let engine = supervisor.handle();
-    let (sessions, checked) = Default::default();
-    Ok((Model { name, text, engine, truth, facts, sessions, checked }, supervisor))
+    Ok((Model::new(name, text, supervisor.handle(), truth, facts), supervisor))
 }
 
 fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<Truth, CliError> {

@@ -168,6 +168,18 @@ fn tokens_that_the_grammar_forbids_cannot_be_resumed() {
     assert!(matches!(failure(&run(&mut engine), 1), BadConstraint::TooComplex(_)));
 }
 
+/// A prompt whose KV others have computed is at its end at once, long before its constraint is compiled.
+#[test]
+fn a_prompt_that_is_known_already_waits_for_its_constraint() {
+    let mut engine = noise();
+    let prompt: Vec<u32> = (0..4 * KV_BLOCK_TOKENS as u32 + 1).map(|at| 1 + at % 200).collect();
+    generate(&mut engine, request(1, Base::New, &prompt, 1));
+    run(&mut engine);
+    let constraint = lark("start: /[a-z]{20}/");
+    let (text, end) = alone(&mut engine, Generate { tokens: prompt, ..constrained(2, &constraint, 1) });
+    assert_eq!((text.len(), end), (20, FinishReason::Stop));
+}
+
 #[test]
 fn a_preempted_generation_goes_on_in_its_grammar() {
     let constraint = lark("start: /[a-z]{300}/");

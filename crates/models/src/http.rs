@@ -79,16 +79,29 @@ impl Client {
         progress: &mut dyn Progress,
     ) -> Result<(), PullError> {
         let mut partial = Partial::open(partial)?;
+        let outcome = self.attempts(wanted, &mut partial, progress);
+        if outcome.is_err() {
+            partial.remove_if_empty()?;
+        }
+        outcome
+    }
+
+    fn attempts(
+        &self,
+        wanted: Wanted,
+        partial: &mut Partial,
+        progress: &mut dyn Progress,
+    ) -> Result<(), PullError> {
         for _ in 0..BREAKS_MAX {
             let before = partial.len()?;
-            match self.attempt(wanted, &mut partial, progress) {
+            match self.attempt(wanted, partial, progress) {
                 Err(PullError::Broken { .. }) if partial.len()? > before => {
                     progress.note(&format!("{}: the connection broke; going on", wanted.url));
                 }
                 result => return result,
             }
         }
-        self.attempt(wanted, &mut partial, progress)
+        self.attempt(wanted, partial, progress)
     }
 
     fn attempt(

@@ -60,6 +60,14 @@ impl Partial {
         self.file.sync_all().map_err(PullError::io(&self.path, "cannot be written"))
     }
 
+    /// Leaves no file behind that holds nothing.
+    pub(crate) fn remove_if_empty(&self) -> Result<(), PullError> {
+        match self.len()? {
+            0 => remove(&self.tag_path()).and_then(|()| remove(&self.path)),
+            _ => Ok(()),
+        }
+    }
+
     /// All of the file is here, and on the disk.
     pub(crate) fn finish(&mut self) -> Result<(), PullError> {
         remove(&self.tag_path())?;

@@ -205,6 +205,7 @@ fn no_server_is_an_error() {
         error.contains("m.gguf: ") && error.ends_with("is the address right, and the network up?"),
         "{error}"
     );
+    assert!(home.files().is_empty(), "nothing is left of what did not begin");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// For an answer in the model's own format, which may call these tools.
-    pub fn chat(model: Arc<Model>, tools: Vec<Tool>, stop: &[String], reasoning_open: bool) -> Decoder {
+    pub fn chat(model: Arc<Model>, tools: Arc<[Tool]>, stop: &[String], reasoning_open: bool) -> Decoder {
         let format = model.facts.format;
         Decoder::new(model, Some(Parser::new(Options { format, tools, reasoning_open })), stop)
     }

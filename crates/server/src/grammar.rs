@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 
 /// What a request holds the model to, and what of it could not be enforced.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Held {
     pub constraint: Option<Constraint>,
     pub unenforced: Vec<String>, // tools whose schema says what no grammar can
@@ -29,7 +29,7 @@ pub fn held(model: &Model, request: &Request, conversation: &Conversation) -> Re
     let mut tools = match request.tool_choice {
         _ if compaction => Vec::new(),
         Choice::None => Vec::new(),
-        Choice::Auto | Choice::Required | Choice::Named(_) => book.declared(),
+        Choice::Auto | Choice::Required | Choice::Named(_) => book.declared().to_vec(),
     };
     if let Choice::Named(name) = &request.tool_choice {
         let shown = book.shown(None, name);

@@ -40,6 +40,9 @@ pub const LIST_ITEMS_MAX: usize = 100;
 pub const LIST_ITEMS_DEFAULT: usize = 20;
 /// Constraints whose outcome a model remembers.
 pub const CHECKED_CONSTRAINTS_MAX: usize = 256;
+
+/// Tool lists and answer formats whose grammar is remembered.
+pub const HOLDS_MAX: usize = 16;
 /// Keys that are valid at the same time, and the length of their names.
 pub const KEYS_MAX: usize = 4096;
 pub const KEY_NAME_BYTES_MAX: usize = 64;

@@ -1,12 +1,15 @@
 //! A model that is served: its text side, its engine, and the truth about it.
 
 use crate::checked::Checked;
+use crate::holds::Holds;
 use crate::sessions::{Session, Sessions};
+use crate::tail::local::are_tails_local;
 use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
 use flint_text::parse::Format;
 use flint_wire::Raw;
+use std::sync::OnceLock;
 
 /// Everything about one served model.
 pub struct Model {
@@ -17,6 +20,8 @@ pub struct Model {
     pub facts: Facts,
     pub sessions: Sessions,
     pub checked: Checked,
+    pub holds: Holds,
+    local_tails: OnceLock<bool>,
 }
 
 /// What is really served, told with every response.
@@ -69,12 +74,22 @@ fn format(entry: Option<&Entry>, control: &dyn Fn(&str) -> bool) -> Format {
 }
 
 impl Model {
+    pub fn new(name: String, text: ModelText, engine: Handle, truth: Truth, facts: Facts) -> Model {
+        let (sessions, checked, holds) = (Sessions::default(), Checked::default(), Holds::default());
+        Model { name, text, engine, truth, facts, sessions, checked, holds, local_tails: OnceLock::new() }
+    }
+
     /// Lets a session rest until its conversation goes on, and those go that have rested longest.
     pub fn rest(&self, session: Session) {
         for old in self.sessions.rest(session) {
             // An engine that is down has forgotten the sequence anyway.
             let _ = self.engine.release(old.sequence);
         }
+    }
+
+    /// Whether the end of a prompt can be rendered without its beginning.
+    pub fn has_local_tails(&self) -> bool {
+        *self.local_tails.get_or_init(|| are_tails_local(self))
     }
 
     /// What ends an answer; a hole is also full where the model would begin another file.

@@ -6,7 +6,6 @@
 //! have followed.
 
 use crate::enrol::Origin;
-use crate::grammar::held;
 use crate::history::{History, chain, conversation, items};
 use crate::prepare::Prepared;
 use crate::server::{Server, blocking};
@@ -63,7 +62,7 @@ impl Server {
         let request = request(record)?;
         let history = history(&*self.archive.store, record)?;
         let conversation = conversation(&request, &history)?;
-        let held = held(&model, &request, &conversation)?;
+        let held = model.holds.of(&model, &request, &conversation)?;
         let (id, tenant, store) = (record.id.clone(), record.tenant, self.archive.store.clone());
         let (running, controls) = Running::again(id, tenant, store, progress.next);
         let prepared = Prepared {

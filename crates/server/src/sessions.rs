@@ -8,7 +8,6 @@ use crate::limits::{FORK_TOKENS_MIN, SESSIONS_IDLE_MAX};
 use crate::prompt::Conversation;
 use flint_engine::message::{Base, SequenceId, Tenant};
 use flint_engine::supervise::Generation;
-use flint_wire::{Item, Meaning, Part};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -59,12 +58,10 @@ impl Fingerprints {
         if let Some(raw) = &conversation.raw {
             (&raw.prompt, &raw.suffix).hash(&mut hasher);
         }
-        for tool in conversation.tools.declared() {
-            (tool.name, tool.description, tool.parameters.to_string()).hash(&mut hasher);
-        }
+        conversation.tools.print().hash(&mut hasher);
         let mut prints = vec![hasher.finish()];
         for item in &conversation.items {
-            hash_item(item, &mut hasher);
+            item.print.hash(&mut hasher);
             prints.push(hasher.finish());
         }
         Fingerprints(prints)
@@ -76,38 +73,6 @@ impl Fingerprints {
 
     pub fn whole(&self) -> u64 {
         self.0.last().copied().unwrap_or_default()
-    }
-}
-
-/// What an item says, without the ids and marks that clients drop or change.
-fn hash_item(item: &Item, hasher: &mut DefaultHasher) {
-    match &item.meaning {
-        Meaning::Message { role, parts } => {
-            (0, *role as u8).hash(hasher);
-            hash_parts(parts, hasher);
-        }
-        Meaning::Call { call_id, namespace, name, arguments, custom } => {
-            (1, call_id, namespace, name, arguments, custom).hash(hasher);
-        }
-        Meaning::CallOutput { call_id, parts } => {
-            (2, call_id).hash(hasher);
-            hash_parts(parts, hasher);
-        }
-        Meaning::Reasoning { text } => (3, text).hash(hasher),
-        Meaning::Compaction { content } => (4, content).hash(hasher),
-        // These say nothing to the model by themselves.
-        Meaning::AdditionalTools { .. } | Meaning::CompactionTrigger | Meaning::Other { .. } => {}
-    }
-}
-
-fn hash_parts(parts: &[Part], hasher: &mut DefaultHasher) {
-    for part in parts {
-        match part {
-            Part::Text(text) => (0, text).hash(hasher),
-            Part::Image => 1.hash(hasher),
-            Part::File => 2.hash(hasher),
-            Part::Audio => 3.hash(hasher),
-        }
     }
 }
 

@@ -7,16 +7,32 @@ use flint_text::chat;
 use flint_wire::output::Callee;
 use flint_wire::{Kind, Tool};
 use serde_json::{Value, json};
-
-#[derive(Debug, Clone, Default)]
-pub struct Toolbook {
-    entries: Vec<Entry>,
-}
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 #[derive(Debug, Clone)]
+pub struct Toolbook {
+    entries: Arc<[Entry]>,
+    declared: Arc<[chat::Tool]>, // one for each entry
+    print: u64,                  // differs where what is declared does
+}
+
+#[derive(Debug)]
 struct Entry {
     shown: String, // the model's name for it
     tool: Tool,
+}
+
+impl PartialEq for Toolbook {
+    fn eq(&self, other: &Toolbook) -> bool {
+        self.print == other.print && self.declared == other.declared
+    }
+}
+
+impl Default for Toolbook {
+    fn default() -> Toolbook {
+        Toolbook::new(&[])
+    }
 }
 
 impl Toolbook {
@@ -29,7 +45,13 @@ impl Toolbook {
             },
             tool: tool.clone(),
         };
-        Toolbook { entries: tools.iter().map(entry).collect() }
+        let entries: Arc<[Entry]> = tools.iter().map(entry).collect();
+        let declared: Arc<[chat::Tool]> = entries.iter().map(declaration).collect();
+        let mut hasher = DefaultHasher::new();
+        for chat::Tool { name, description, parameters } in &*declared {
+            (name, description, parameters).hash(&mut hasher);
+        }
+        Toolbook { entries, declared, print: hasher.finish() }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -37,13 +59,13 @@ impl Toolbook {
     }
 
     /// The list as templates take it.
-    pub fn declared(&self) -> Vec<chat::Tool> {
-        let declared = |entry: &Entry| chat::Tool {
-            name: entry.shown.clone(),
-            description: entry.tool.description.clone(),
-            parameters: parameters(&entry.tool),
-        };
-        self.entries.iter().map(declared).collect()
+    pub fn declared(&self) -> Arc<[chat::Tool]> {
+        self.declared.clone()
+    }
+
+    /// A number that differs where the list does.
+    pub fn print(&self) -> u64 {
+        self.print
     }
 
     /// The model's name for a tool that a client names.
@@ -65,6 +87,14 @@ impl Toolbook {
             },
             None => Callee { call_id, namespace: None, name: shown.to_owned(), custom: false },
         }
+    }
+}
+
+fn declaration(entry: &Entry) -> chat::Tool {
+    chat::Tool {
+        name: entry.shown.clone(),
+        description: entry.tool.description.clone(),
+        parameters: parameters(&entry.tool),
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::admit::Class;
 use crate::decode::{Decoder, Delta, Sampled};
 use crate::enrol::Origin;
-use crate::grammar::{Held, held};
+use crate::grammar::Held;
 use crate::ids::new_id;
 use crate::limits::{CONTROLS_WAITING_MAX, HEARTBEAT_SECONDS, OUTPUT_TOKENS_DEFAULT};
 use crate::log::Log;
@@ -177,7 +177,7 @@ impl Turn {
         on_end: Option<Remember>,
     ) -> Result<(Turn, Prepared, mpsc::Receiver<Control>), ApiError> {
         let arrived = Instant::now();
-        let held = held(&model, &request, &conversation)?;
+        let held = model.holds.of(&model, &request, &conversation)?;
         let owner = Owner { tenant, key: request.cache_key.as_deref() };
         let prepared = prepare(&model, &conversation, owner, request.generate)?;
         let (controls, receiver) = mpsc::channel(CONTROLS_WAITING_MAX);

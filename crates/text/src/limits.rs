@@ -14,7 +14,7 @@ pub const TOKENIZER_JSON_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of a pre-tokenizer's pattern, and of the automaton compiled from it.
 pub const PATTERN_BYTES_MAX: usize = 1 << 13;
-pub const PATTERN_AUTOMATON_BYTES_MAX: usize = 16 << 20;
+pub const PATTERN_AUTOMATON_BYTES_MAX: usize = 4 << 20;
 
 /// Steps of a pre-tokenizer sequence.
 pub const SPLIT_STAGES_MAX: usize = 8;
@@ -28,7 +28,9 @@ pub const MERGE_SCAN_BYTES_MAX: usize = 48;
 /// Bytes of a chat template's source.
 pub const TEMPLATE_BYTES_MAX: usize = 1 << 18;
 
-/// Instructions that one render may execute.
+/// Instructions that one render may execute: for any conversation, for each message and tool of it, and in all.
+pub const TEMPLATE_FUEL_MIN: u64 = 100_000;
+pub const TEMPLATE_FUEL_EACH: u64 = 2_000;
 pub const TEMPLATE_FUEL_MAX: u64 = 2_000_000;
 
 /// Nested blocks, loops and macro calls of one render (a macro call counts several).

@@ -60,7 +60,7 @@ fn parse_with(options: Options, pieces: &[Piece]) -> Said {
 }
 
 fn options(format: Format) -> Options {
-    Options { format, tools: tools(), reasoning_open: false }
+    Options { format, tools: tools().into(), reasoning_open: false }
 }
 
 fn cut<'a>(text: &'a str, cuts: &[usize]) -> Vec<Piece<'a>> {
@@ -365,7 +365,7 @@ proptest! {
     #[test]
     fn without_tools_all_is_text(text in fragments(), cuts in prop::collection::vec(0usize..4096, 0..12)) {
         prop_assume!(!text.trim_start().starts_with("<think>"));
-        let options = Options { format: Format::Tagged, tools: Vec::new(), reasoning_open: false };
+        let options = Options { format: Format::Tagged, tools: [].into(), reasoning_open: false };
         prop_assert_eq!(parse_with(options, &cut(&text, &cuts)).text, text);
     }
 }

@@ -4,12 +4,14 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::limits::{ID_BYTES_MAX, INPUT_ITEMS_MAX, NAME_BYTES_MAX, PARTS_MAX, TOOLS_MAX};
 use serde_json::{Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// An item as it came, and what it means.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     pub json: Value,
     pub meaning: Meaning,
+    pub print: u64, // the same for items that say the same to the model
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +59,7 @@ pub enum Role {
     Assistant,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Part {
     Text(String),
     Image,
@@ -85,17 +87,37 @@ pub fn input_items(fields: &mut Fields<'_>) -> Result<Vec<Item>, ApiError> {
 
 fn user_message(text: &str) -> Item {
     let content = json!([{"type": "input_text", "text": text}]);
-    Item {
-        json: json!({"type": "message", "role": "user", "content": content}),
-        meaning: Meaning::Message { role: Role::User, parts: vec![Part::Text(text.to_owned())] },
-    }
+    let meaning = Meaning::Message { role: Role::User, parts: vec![Part::Text(text.to_owned())] };
+    Item::new(json!({"type": "message", "role": "user", "content": content}), meaning)
 }
 
 impl Item {
     pub fn parse(path: &str, json: &Value) -> Result<Item, ApiError> {
         let meaning = meaning(Fields::at(path, json)?)?;
-        Ok(Item { json: json.clone(), meaning })
+        Ok(Item::new(json.clone(), meaning))
     }
+
+    fn new(json: Value, meaning: Meaning) -> Item {
+        let print = print(&meaning);
+        Item { json, meaning, print }
+    }
+}
+
+/// A number for what an item says, without the ids and marks that clients drop or change.
+fn print(meaning: &Meaning) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match meaning {
+        Meaning::Message { role, parts } => (0, *role as u8, parts).hash(&mut hasher),
+        Meaning::Call { call_id, namespace, name, arguments, custom } => {
+            (1, call_id, namespace, name, arguments, custom).hash(&mut hasher);
+        }
+        Meaning::CallOutput { call_id, parts } => (2, call_id, parts).hash(&mut hasher),
+        Meaning::Reasoning { text } => (3, text).hash(&mut hasher),
+        Meaning::Compaction { content } => (4, content).hash(&mut hasher),
+        // These say nothing to the model by themselves.
+        Meaning::AdditionalTools { .. } | Meaning::CompactionTrigger | Meaning::Other { .. } => {}
+    }
+    hasher.finish()
 }
 
 fn meaning(mut fields: Fields<'_>) -> Result<Meaning, ApiError> {

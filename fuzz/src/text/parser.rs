@@ -44,7 +44,7 @@ fn options(digit: &[u8]) -> Options {
     let tool =
         |name: &str| Tool { name: name.into(), description: String::new(), parameters: properties.clone() };
     let tools = if digit < 6 { vec![tool("read"), tool("é!")] } else { vec![] };
-    Options { format, tools, reasoning_open: digit % 6 >= 3 }
+    Options { format, tools: tools.into(), reasoning_open: digit % 6 >= 3 }
 }
 
 fn controls(options: &Options) -> &'static Controls {

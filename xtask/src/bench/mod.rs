@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measurements of what stands around the engine.
 
 mod llama;
+mod session;
 mod wire;
 
 use crate::{Outcome, must, paths};

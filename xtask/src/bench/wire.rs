@@ -1,15 +1,16 @@
 //! What a turn costs besides the engine's own work, and how soon a client sees a token.
 
 use super::llama::Llama;
+use super::session::{self, Turn};
 use super::{Measured, Report, median};
 use crate::Outcome;
-use crate::wire::{Served, Settings, Socket, delta, is_last, next_event, turn, user};
+use crate::wire::{Served, Settings, Socket, delta, is_last, next_data, turn, user};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SESSIONS: usize = 3;
-const TURNS: usize = 20; // of one session
+const TURNS: usize = 24; // of one session
 const STREAMED_TOKENS: usize = 500;
 const CPU_TURNS: usize = 24; // of STREAMED_TOKENS each
 const WARM_ROUNDS: usize = 9;
@@ -28,12 +29,6 @@ pub fn measure(program: &Path) -> Outcome<Report> {
     Ok(Report { peers, results })
 }
 
-/// A conversation of about 100 tokens a turn.
-fn conversation() -> Vec<(String, String)> {
-    let said = |turn: usize| format!("Question {turn}: {}", words(turn, 35));
-    (0..TURNS).map(|turn| (said(turn), words(turn + 7, 50))).collect()
-}
-
 fn words(from: usize, count: usize) -> String {
     const WORDS: [&str; 12] =
         ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs", "home"];
@@ -43,12 +38,15 @@ fn words(from: usize, count: usize) -> String {
 
 /// The same sessions over one WebSocket and over one HTTP connection a turn.
 fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
-    let lines = conversation();
-    let served = Served::start(program, &Settings { script: Some(&lines), ..Settings::default() })?;
+    let turns: Vec<Turn> = (0..TURNS).map(Turn::new).collect();
+    let lines: Vec<(String, String)> =
+        turns.iter().enumerate().map(|(number, turn)| turn.line(number > 0)).collect();
+    let settings = Settings { model: Some(session::MODEL), script: Some(&lines), ..Settings::default() };
+    let served = Served::start(program, &settings)?;
     let (mut socket_us, mut http_us) = (Vec::new(), Vec::new());
     for session in 0..=SESSIONS {
-        let own = session_on_socket(&served, &lines)?;
-        let other = session_on_http(&served, &lines)?;
+        let own = session_on_socket(&served, &turns)?;
+        let other = session_on_http(&served, &turns)?;
         // The first of each warms the server.
         if session > 0 {
             socket_us.extend(own);
@@ -65,43 +63,63 @@ fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
     ])
 }
 
-fn session_on_socket(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<Overhead>> {
+fn session_on_socket(served: &Served, turns: &[Turn]) -> Outcome<Vec<Overhead>> {
     let mut socket = served.socket()?;
-    let mut previous = Value::Null;
-    let mut overheads = Vec::new();
-    for (said, expected) in lines {
-        let start = Instant::now();
-        let mut frame = turn(&[user(said)]);
+    let (mut previous, mut called, mut overheads) = (Value::Null, Value::Null, Vec::new());
+    for turn in turns {
+        let mut frame = session::request(&[turn.item(called.as_str())]);
         frame["previous_response_id"] = previous;
+        let start = Instant::now();
         socket.send(&frame)?;
-        let (answer, mut last) = socket.answer()?;
-        overheads.push(Overhead::of(start.elapsed(), &last)?);
-        must_be(&answer, expected, &last)?;
+        let last = last_of(|| socket.next_text())?;
+        let took = start.elapsed();
+        let mut last: Value = serde_json::from_str(&last)?;
+        overheads.push(Overhead::of(took, &last)?);
+        must_answer(turn, &last)?;
         socket.timing()?;
+        called = last["response"]["output"][1]["call_id"].take();
         previous = last["response"]["id"].take();
     }
-    Ok(overheads)
+    // What comes before the first turn is new to the server in both cases.
+    Ok(overheads.split_off(1))
 }
 
-fn session_on_http(served: &Served, lines: &[(String, String)]) -> Outcome<Vec<Overhead>> {
-    let (mut history, mut overheads) = (Vec::new(), Vec::new());
-    for (said, expected) in lines {
-        history.push(user(said));
+fn session_on_http(served: &Served, turns: &[Turn]) -> Outcome<Vec<Overhead>> {
+    let (mut history, mut called, mut overheads) = (Vec::new(), Value::Null, Vec::new());
+    for turn in turns {
+        history.push(turn.item(called.as_str()));
+        let request = session::request(&history);
         let start = Instant::now();
-        let mut stream = served.send("POST", "/v1/responses", &turn(&history).to_string())?;
-        let mut answer = String::new();
-        let last = loop {
-            let event = next_event(&mut stream)?.ok_or("the stream ended early")?;
-            answer.push_str(delta(&event).unwrap_or_default());
-            if is_last(&event) {
-                break event;
-            }
-        };
-        overheads.push(Overhead::of(start.elapsed(), &last)?);
-        must_be(&answer, expected, &last)?;
+        let mut stream = served.send("POST", "/v1/responses", &request.to_string())?;
+        let last = last_of(|| next_data(&mut stream)?.ok_or_else(|| "the stream ended early".into()))?;
+        let took = start.elapsed();
+        let mut last: Value = serde_json::from_str(&last)?;
+        overheads.push(Overhead::of(took, &last)?);
+        must_answer(turn, &last)?;
         history.extend(last["response"]["output"].as_array().into_iter().flatten().cloned());
+        called = last["response"]["output"][1]["call_id"].take();
     }
-    Ok(overheads)
+    Ok(overheads.split_off(1))
+}
+
+/// The last event of a response. The others are not read as JSON: what a client makes of them is its own affair.
+fn last_of(mut next: impl FnMut() -> Outcome<String>) -> Outcome<String> {
+    const ENDS: [&str; 5] = ["completed", "incomplete", "failed", "cancelled", "error"];
+    loop {
+        let event = next()?;
+        let kind =
+            event.strip_prefix("{\"type\":\"").and_then(|rest| rest.split('"').next()).unwrap_or_default();
+        if ENDS.contains(&kind.strip_prefix("response.").unwrap_or(kind)) {
+            return Ok(event);
+        }
+    }
+}
+
+fn must_answer(turn: &Turn, last: &Value) -> Outcome {
+    match turn.is_answered_by(&last["response"]["output"]) {
+        true => Ok(()),
+        false => Err(format!("expected {:?} and {:?}, got {last}", turn.answer, turn.command).into()),
+    }
 }
 
 /// Microseconds of a turn in which the engine had nothing to do, and those of them that made its prompt.

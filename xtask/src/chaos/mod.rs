@@ -59,7 +59,7 @@ pub fn rows(program: &Path, plan: Plan) -> Outcome<Vec<Row>> {
     for (name, kind) in kinds {
         let mut seed = Seed(plan.seed);
         let lines = lines(&mut seed);
-        let settings = Settings { script: Some(&lines), rate: None, kv_tokens: Some(262_144) };
+        let settings = Settings { script: Some(&lines), kv_tokens: Some(262_144), ..Settings::default() };
         let served = Served::start(program, &settings)?;
         let start = Instant::now();
         let row = kind(&served, &lines, plan, &mut seed)?;

@@ -22,6 +22,7 @@ pub struct Served {
 /// What is to be served.
 #[derive(Debug, Default)]
 pub struct Settings<'a> {
+    pub model: Option<&'a str>,                 // else `MODEL`
     pub script: Option<&'a [(String, String)]>, // what is said and what is answered; else the model answers
     pub rate: Option<f64>,                      // forward passes a second of the script
     pub kv_tokens: Option<u32>,
@@ -31,7 +32,9 @@ impl Served {
     pub fn start(program: &Path, settings: &Settings<'_>) -> Outcome<Served> {
         let home = tempfile::tempdir()?;
         let mut command = Command::new(program);
-        command.args(["serve", "--port", "0", "-m", MODEL]).env("FLINT_HOME", home.path());
+        command
+            .args(["serve", "--port", "0", "-m", settings.model.unwrap_or(MODEL)])
+            .env("FLINT_HOME", home.path());
         if let Some(tokens) = settings.kv_tokens {
             command.args(["--kv-tokens", &tokens.to_string()]);
         }
@@ -106,11 +109,16 @@ impl Drop for Served {
 
 /// The next event of a stream of server-sent events; none at its end.
 pub fn next_event(stream: &mut impl BufRead) -> Outcome<Option<Value>> {
+    Ok(next_data(stream)?.map(|data| serde_json::from_str(&data)).transpose()?)
+}
+
+/// The same as the text that it is.
+pub fn next_data(stream: &mut impl BufRead) -> Outcome<Option<String>> {
     let mut line = String::new();
     while stream.read_line(&mut line)? > 0 {
         match line.trim_end().strip_prefix("data: ") {
             Some("[DONE]") => return Ok(None),
-            Some(data) => return Ok(Some(serde_json::from_str(data)?)),
+            Some(data) => return Ok(Some(data.to_owned())),
             None => line.clear(),
         }
     }

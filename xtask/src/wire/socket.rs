@@ -31,13 +31,17 @@ impl Socket {
     }
 
     pub fn next(&mut self) -> Outcome<Value> {
+        Ok(serde_json::from_str(&self.next_text()?)?)
+    }
+
+    pub fn next_text(&mut self) -> Outcome<String> {
         loop {
             let read = self.socket.read();
             if interrupted(&read) {
                 continue;
             }
             match read? {
-                Message::Text(text) => return Ok(serde_json::from_str(&text)?),
+                Message::Text(text) => return Ok(text.as_str().to_owned()),
                 Message::Ping(_) | Message::Pong(_) => {}
                 other => return Err(format!("not an event: {other:?}").into()),
             }

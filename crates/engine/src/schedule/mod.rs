@@ -276,11 +276,15 @@ impl Scheduler {
     /// Gives the sequence at `place` what rows it can have, or passes it over when there is no room.
     fn seat(&mut self, slot: Slot, place: usize, room: &mut Room, plan: &mut Plan) {
         let Some(rows_max) = room.for_one() else { return self.pass_over(slot) };
+        if self.sequences[slot].computable() == 0 {
+            return;
+        }
+        self.adopt(slot);
+        // What others have computed may leave nothing but the row that waits for the constraint.
         let rows_max = rows_max.min(self.sequences[slot].computable());
         if rows_max == 0 {
             return;
         }
-        self.adopt(slot);
         let rows = self.make_room(slot, place, rows_max, plan.work.is_empty());
         if rows == 0 {
             return self.pass_over(slot);

@@ -11,10 +11,11 @@ use super::object::ObjectScan;
 use super::{Call, Event};
 use crate::chat::Tool;
 use crate::limits::{CALL_BYTES_MAX, PARSE_STEPS_MAX};
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct CallFinder {
-    tools: Vec<Tool>,
+    tools: Arc<[Tool]>,
     tagged: bool,                 // whether `<tool_call>` begins a call
     held: String,                 // at most a candidate between two pushes
     start: usize,                 // where in `held` the undecided text begins
@@ -26,7 +27,7 @@ pub(super) struct CallFinder {
 }
 
 impl CallFinder {
-    pub(super) fn new(tools: Vec<Tool>, tagged: bool) -> Self {
+    pub(super) fn new(tools: Arc<[Tool]>, tagged: bool) -> Self {
         CallFinder {
             tools,
             tagged,

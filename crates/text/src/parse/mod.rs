@@ -24,6 +24,7 @@ mod xml;
 use crate::chat::Tool;
 use calls::CallFinder;
 use harmony::HarmonyParser;
+use std::sync::Arc;
 use think::{Reasoned, ThinkSplitter};
 
 /// A step of the output.
@@ -63,7 +64,7 @@ pub enum Format {
 #[derive(Debug, Clone)]
 pub struct Options {
     pub format: Format,
-    pub tools: Vec<Tool>,     // calls to others are text
+    pub tools: Arc<[Tool]>,   // calls to others are text
     pub reasoning_open: bool, // the prompt ends inside `<think>`
 }
 
@@ -134,7 +135,7 @@ pub struct Call {
 /// The calls in a finished text, for a model that was told of `tools`: in tags, fenced or bare. The rest is
 /// text.
 pub fn calls_in(text: &str, tools: &[Tool]) -> (String, Vec<Call>) {
-    let mut finder = CallFinder::new(tools.to_vec(), true);
+    let mut finder = CallFinder::new(tools.into(), true);
     let mut events = Vec::new();
     finder.push(text, &mut events);
     finder.finish(&mut events);

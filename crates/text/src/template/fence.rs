@@ -25,6 +25,7 @@ pub(super) struct Fence<'a> {
     controls: &'a Controls,
     cores: HashSet<&'a str>, // the insides of control tokens
     out: HashMap<char, char>,
+    plain: [bool; 128], // which ASCII characters are not swapped
     back: HashMap<char, char>,
 }
 
@@ -60,7 +61,8 @@ impl<'a> Fence<'a> {
             out.insert(c, stand_in);
         }
         let back = out.iter().map(|(&c, &stand_in)| (stand_in, c)).collect();
-        Ok(Fence { controls, cores, out, back })
+        let plain = std::array::from_fn(|c| !out.contains_key(&char::from(c as u8)));
+        Ok(Fence { controls, cores, out, plain, back })
     }
 
     /// A string from outside, made harmless. `role` is that of the message whose content it is, if it is.
@@ -71,11 +73,19 @@ impl<'a> Fence<'a> {
         let inside = core(text);
         let start = inside.as_ptr() as usize - text.as_ptr() as usize;
         let inside = if self.cores.contains(inside) { Some(start) } else { None };
-        let swap = |(at, c): (usize, char)| match self.out.get(&c) {
-            Some(&stand_in) if !c.is_alphanumeric() || inside == Some(at) => stand_in,
+        let swap = |(at, c): (usize, char)| match self.stand_in(c) {
+            Some(stand_in) if !c.is_alphanumeric() || inside == Some(at) => stand_in,
             Some(_) | None => c,
         };
         text.char_indices().map(swap).collect()
+    }
+
+    /// Nearly all text is ASCII, and nearly none of it is swapped.
+    fn stand_in(&self, c: char) -> Option<char> {
+        match self.plain.get(c as usize) {
+            Some(true) => None,
+            Some(false) | None => self.out.get(&c).copied(),
+        }
     }
 
     fn shield_assistant(&self, text: &str) -> String {
@@ -104,7 +114,8 @@ impl<'a> Fence<'a> {
 
     /// Text with everyone's own characters back.
     pub(super) fn restore(&self, text: &str) -> String {
-        text.chars().map(|c| self.back.get(&c).copied().unwrap_or(c)).collect()
+        let back = |c: char| if is_stand_in(c) { self.back.get(&c).copied() } else { None };
+        text.chars().map(|c| back(c).unwrap_or(c)).collect()
     }
 }
 

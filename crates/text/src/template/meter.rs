@@ -7,7 +7,10 @@
 //! What is not paid for is comparing: a program that builds lists of lists of itself can still waste time
 //! there.
 
-use crate::limits::{PROMPT_BYTES_MAX, RENDER_BYTES_MAX, TEMPLATE_FUEL_MAX, TEMPLATE_LITERAL_BYTES_MAX};
+use crate::limits::{
+    PROMPT_BYTES_MAX, RENDER_BYTES_MAX, TEMPLATE_FUEL_EACH, TEMPLATE_FUEL_MAX, TEMPLATE_FUEL_MIN,
+    TEMPLATE_LITERAL_BYTES_MAX,
+};
 use minijinja::machinery::{CompiledTemplate, Instruction};
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
@@ -113,8 +116,9 @@ fn metered_operator(instruction: &Instruction) -> Option<(&'static str, u16)> {
     }
 }
 
-/// The fuel with which the template's own text, emitted over and over, stays in bounds.
-pub(super) fn fuel(compiled: &CompiledTemplate) -> u64 {
+/// The fuel for a conversation of so many messages and tools, with which also the template's own text, emitted over
+/// and over, stays in bounds.
+pub(super) fn fuel(compiled: &CompiledTemplate, parts: usize) -> u64 {
     let programs = std::iter::once(&compiled.instructions).chain(compiled.blocks.values());
     let instructions = programs.flat_map(|program| (0..).map_while(move |at| program.get(at)));
     let longest = instructions.filter_map(|i| match i {
@@ -122,5 +126,6 @@ pub(super) fn fuel(compiled: &CompiledTemplate) -> u64 {
         _ => None,
     });
     let longest = longest.max().unwrap_or(0).max(1);
-    TEMPLATE_FUEL_MAX.min((TEMPLATE_LITERAL_BYTES_MAX / longest) as u64)
+    let wanted = TEMPLATE_FUEL_MIN + TEMPLATE_FUEL_EACH * parts as u64;
+    wanted.min(TEMPLATE_FUEL_MAX).min((TEMPLATE_LITERAL_BYTES_MAX / longest) as u64)
 }

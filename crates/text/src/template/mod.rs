@@ -8,16 +8,17 @@ mod fence;
 mod json;
 mod meter;
 mod operators;
+mod program;
 mod python;
 
 use crate::chat::{Message, Prompt, Tool};
 use crate::error::TextError;
-use crate::limits::{JSON_DEPTH_MAX, PROMPT_BYTES_MAX, RENDER_STACK_BYTES, TEMPLATE_BYTES_MAX};
+use crate::limits::{JSON_DEPTH_MAX, PROMPT_BYTES_MAX, TEMPLATE_BYTES_MAX};
 use crate::segment::Segment;
 use crate::tokenizer::Tokenizer;
 use fence::Fence;
-use minijinja::machinery::{CompiledTemplate, TemplateConfig, eval, make_string_output};
-use minijinja::{AutoEscape, ErrorKind, Value};
+use minijinja::Value;
+use program::{Fault, Program, Run};
 use serde_json::Value as Json;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 /// A chat template that compiles.
 #[derive(Debug, Clone)]
 pub struct Template {
-    source: String,
+    program: Arc<Program>,
 }
 
 impl Template {
@@ -35,42 +36,31 @@ impl Template {
             let problem = format!("{} bytes of source, at most {TEMPLATE_BYTES_MAX}", source.len());
             return Err(TextError::Template { line: 1, problem });
         }
-        let source = without_generation_tags(source);
-        compile(&source)?;
-        Ok(Template { source })
+        let program = Arc::new(Program::new(without_generation_tags(source))?);
+        Ok(Template { program })
     }
 
     /// The prompt for `tokenizer`'s model, with control tokens apart from everyone's text.
-    ///
-    /// Runs on a thread of its own: values that the program nests as deep as its fuel allows are dropped,
-    /// compared and printed by recursion, and `RENDER_STACK_BYTES` is room for that.
     pub fn render(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> Result<Vec<Segment>, TextError> {
-        let fault = |problem: &str| TextError::Template { line: 1, problem: problem.into() };
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("template".into()).stack_size(RENDER_STACK_BYTES);
-            let running = thread.spawn_scoped(scope, || self.render_here(prompt, tokenizer));
-            let running = running.map_err(|error| fault(&format!("no thread to render it on: {error}")))?;
-            running.join().unwrap_or_else(|_| Err(fault("the template engine failed")))
-        })
-    }
-
-    fn render_here(&self, prompt: &Prompt, tokenizer: &Tokenizer) -> Result<Vec<Segment>, TextError> {
         let fence = Fence::new(tokenizer.controls(), &stand_ins_of(prompt))?;
-        let context = context(prompt, tokenizer, &fence)?;
-        let mut compiled = compile(&self.source)?;
-        meter::meter_operators(&mut compiled);
-        let env = python::environment(prompt.now_unix_s, meter::fuel(&compiled));
-        let mut rendered = String::new();
-        let mut output = make_string_output(&mut rendered);
-        let CompiledTemplate { instructions, blocks, .. } = &compiled;
-        let outcome = eval(&env, instructions, context, blocks, &mut output, AutoEscape::None);
-        outcome.map_err(|error| explain(&error, &fence))?;
+        let run = Run {
+            context: context(prompt, tokenizer, &fence)?,
+            parts: prompt.messages.len() + prompt.tools.len(),
+            now_unix_s: prompt.now_unix_s,
+        };
+        let rendered = self.program.run(run).map_err(|fault| explain(fault, &fence))?;
         if rendered.len() > PROMPT_BYTES_MAX {
             let problem = format!("the prompt has {} bytes, at most {PROMPT_BYTES_MAX}", rendered.len());
             return Err(TextError::input("messages", problem));
         }
         Ok(fence.segments(&rendered))
     }
+}
+
+fn explain(fault: Fault, fence: &Fence) -> TextError {
+    let Fault { refused, line, problem } = fault;
+    let problem = fence.restore(&problem);
+    if refused { TextError::Refused(problem) } else { TextError::Template { line, problem } }
 }
 
 /// `{% generation %}` marks what to train on; to a prompt it is a block like any other.
@@ -91,34 +81,6 @@ fn without_generation_tags(source: &str) -> String {
         rest = after;
     }
     plain + rest
-}
-
-fn compile(source: &str) -> Result<CompiledTemplate<'_>, TextError> {
-    let config = TemplateConfig {
-        syntax_config: python::syntax(),
-        default_auto_escape: Arc::new(|_| AutoEscape::None),
-    };
-    CompiledTemplate::new("chat template", source, &config)
-        .map_err(|error| TextError::Template { line: error.line().unwrap_or(1), problem: describe(&error) })
-}
-
-fn describe(error: &minijinja::Error) -> String {
-    match (error.kind(), error.detail()) {
-        (ErrorKind::OutOfFuel, _) => "it takes too many steps".into(),
-        (kind, Some(detail)) => format!("{kind}: {detail}"),
-        (kind, None) => kind.to_string(),
-    }
-}
-
-/// A fault of the template, or its own refusal of the conversation.
-fn explain(error: &minijinja::Error, fence: &Fence) -> TextError {
-    let refusal = error.detail().and_then(|detail| detail.strip_prefix(python::REFUSAL));
-    match refusal {
-        Some(reason) => TextError::Refused(fence.restore(reason)),
-        None => {
-            TextError::Template { line: error.line().unwrap_or(1), problem: fence.restore(&describe(error)) }
-        }
-    }
 }
 
 /// The variables of a chat template, as `transformers` passes them.

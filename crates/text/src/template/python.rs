@@ -7,6 +7,8 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, filters, functions};
 use minijinja_contrib::pycompat;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 /// What `raise_exception` puts before its message, so that a refusal is told from a fault.
 pub(super) const REFUSAL: &str = "refused: ";
@@ -18,10 +20,10 @@ pub(super) fn syntax() -> SyntaxConfig {
     builder.build().unwrap_or_default()
 }
 
-pub(super) fn environment(now_unix_s: i64, fuel: u64) -> Environment<'static> {
+/// `now_unix_s` is read at each call of `strftime_now`.
+pub(super) fn environment(now_unix_s: Arc<AtomicI64>) -> Environment<'static> {
     let mut env = Environment::empty();
     env.set_recursion_limit(TEMPLATE_DEPTH_MAX);
-    env.set_fuel(Some(fuel));
     env.set_undefined_behavior(UndefinedBehavior::Lenient);
     env.set_syntax(syntax());
     env.set_debug(false);
@@ -37,7 +39,7 @@ pub(super) fn environment(now_unix_s: i64, fuel: u64) -> Environment<'static> {
     env
 }
 
-fn install_functions(env: &mut Environment, now_unix_s: i64) {
+fn install_functions(env: &mut Environment, now_unix_s: Arc<AtomicI64>) {
     env.add_function("namespace", functions::namespace);
     env.add_function("dict", functions::dict);
     env.add_function("range", |state: &mut State, args: Rest<Value>| -> Result<Value, Error> {
@@ -45,7 +47,9 @@ fn install_functions(env: &mut Environment, now_unix_s: i64) {
         charge(state, size(&range))?;
         Ok(range)
     });
-    env.add_function("strftime_now", move |format: &str| date::format(now_unix_s, format));
+    env.add_function("strftime_now", move |format: &str| {
+        date::format(now_unix_s.load(Ordering::Relaxed), format)
+    });
     env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, format!("{REFUSAL}{message}")))
     });

@@ -1,8 +1,9 @@
 //! Byte-pair encoding: the lowest-ranked pair of neighbours is merged until none is left.
 
 use crate::limits::MERGE_SCAN_BYTES_MAX;
+use foldhash::HashMap;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 
 /// A merge rule: the rank decides which goes first, the id is what the pair becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

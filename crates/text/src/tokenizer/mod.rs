@@ -17,6 +17,7 @@ mod json;
 mod patterns;
 mod split;
 mod vocab;
+mod whole;
 
 pub use gguf::GgufVocab;
 pub use vocab::TokenKind;
@@ -25,17 +26,19 @@ use crate::error::TextError;
 use crate::limits::ENCODE_BYTES_MAX;
 use crate::segment::{Controls, Segment};
 use bpe::{Bpe, Merge};
+use foldhash::{HashMap, HashMapExt};
 use split::Splitter;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 use vocab::Vocab;
+use whole::WholeWords;
 
-/// A model's tokenizer. Shared by all sequences; nothing in it changes.
+/// A model's tokenizer. Shared by all sequences; nothing that it says changes.
 #[derive(Debug)]
 pub struct Tokenizer {
     vocab: Vocab,
     bpe: Bpe,
+    known: WholeWords,
     splitter: Splitter,
     nfc: bool,
     whole_words: bool,
@@ -92,6 +95,7 @@ impl Tokenizer {
             nfc: parts.nfc,
             whole_words: parts.whole_words,
             splitter,
+            known: WholeWords::new(vocab.len()),
             vocab,
             bpe,
             bos,
@@ -125,7 +129,7 @@ impl Tokenizer {
 
     fn encode_piece(&self, piece: &[u8], out: &mut Vec<u32>) {
         match self.vocab.words.get(piece) {
-            Some(&id) if self.whole_words => out.push(id),
+            Some(&id) if self.whole_words || self.known.merges_to(&self.bpe, piece, id) => out.push(id),
             _ => self.bpe.encode(piece, out),
         }
     }

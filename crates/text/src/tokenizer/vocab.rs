@@ -3,7 +3,7 @@
 use super::bytes::ByteAlphabet;
 use crate::error::TextError;
 use crate::limits::{TOKEN_BYTES_MAX, VOCAB_TOKENS_MAX};
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 /// What a token is to the text around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Vocab {
             bytes: Vec::new(),
             ends: Vec::new(),
             kinds: Vec::new(),
-            words: HashMap::new(),
-            literals: HashMap::new(),
+            words: HashMap::default(),
+            literals: HashMap::default(),
         };
         for (token, kind) in entries {
             vocab.push(&alphabet, token, kind)?;
