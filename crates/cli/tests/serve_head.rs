@@ -67,6 +67,9 @@ fn what_is_left_of_a_limit_is_said() {
         assert!((59_000..=59_900).contains(&tokens), "{tokens}");
         assert!(answer.header("x-ratelimit-reset-tokens").unwrap().ends_with("ms"), "{}", answer.head);
     }
+    let used = answers[1].header("x-codex-secondary-used-percent").unwrap();
+    assert!((10.0..=17.0).contains(&used.parse::<f64>().unwrap()), "two of twelve: {used}");
+    assert_eq!(answers[1].header("x-codex-primary-window-minutes"), Some("1"));
     // Each request is earned back in five seconds.
     let reset = |answer: &Answer| -> f64 {
         let reset = answer.header("x-ratelimit-reset-requests").unwrap();

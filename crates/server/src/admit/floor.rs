@@ -30,6 +30,16 @@ pub struct Standing {
     pub tokens: Option<Level>,
 }
 
+impl Standing {
+    /// As the Codex CLI wants them, which knows no names of limits: a primary one and a secondary one.
+    pub fn windows(&self) -> [Option<Level>; 2] {
+        match (self.tokens, self.requests) {
+            (None, requests) => [requests, None],
+            both => both.into(),
+        }
+    }
+}
+
 /// Why a turn is not let in, and when it may be worth to ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {

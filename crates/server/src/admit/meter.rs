@@ -17,6 +17,13 @@ pub struct Level {
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
+impl Level {
+    /// The second at which nothing will be owed.
+    pub fn full_at_s(&self, now_s: u64) -> u64 {
+        now_s + self.full_in_ns.div_ceil(1_000_000_000)
+    }
+}
+
 impl Meter {
     /// Nanoseconds until there is room for `amount`; 0 if there is now. More than a minute's worth has room when
     /// nothing is owed: else it never had any.

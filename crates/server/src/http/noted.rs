@@ -3,6 +3,7 @@
 
 use crate::admit::Level;
 use crate::note::{Journal, Note};
+use crate::turn::now;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
@@ -41,6 +42,9 @@ fn tell(headers: &mut HeaderMap, note: &Note) {
         for (of, level) in [("requests", standing.requests), ("tokens", standing.tokens)] {
             level.into_iter().for_each(|level| tell_level(headers, of, level));
         }
+        for (window, level) in ["primary", "secondary"].into_iter().zip(standing.windows()) {
+            level.into_iter().for_each(|level| tell_window(headers, window, level));
+        }
     }
 }
 
@@ -48,6 +52,13 @@ fn tell_level(headers: &mut HeaderMap, of: &str, level: Level) {
     put(headers, &format!("x-ratelimit-limit-{of}"), level.a_minute);
     put(headers, &format!("x-ratelimit-remaining-{of}"), level.left);
     put(headers, &format!("x-ratelimit-reset-{of}"), duration(level.full_in_ns));
+}
+
+/// The same for the Codex CLI, which reads it here when it has no WebSocket.
+fn tell_window(headers: &mut HeaderMap, window: &str, level: Level) {
+    put(headers, &format!("x-codex-{window}-used-percent"), level.used * 100.0);
+    put(headers, &format!("x-codex-{window}-window-minutes"), 1);
+    put(headers, &format!("x-codex-{window}-reset-at"), level.full_at_s(now()));
 }
 
 /// As OpenAI writes it: `0s`, `250ms`, `1.5s`, `4m2s`.

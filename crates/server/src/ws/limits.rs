@@ -14,13 +14,10 @@ pub fn wanted(headers: &HeaderMap) -> bool {
 /// Nothing, where nobody has set a limit.
 pub fn event(standing: &Standing, now_s: u64) -> Option<Value> {
     let window = |level: Level| {
-        json!({
-            "used_percent": level.used * 100.0,
-            "window_minutes": 1,
-            "reset_at": now_s + level.full_in_ns.div_ceil(1_000_000_000),
-        })
+        let (used, full_at_s) = (level.used * 100.0, level.full_at_s(now_s));
+        json!({"used_percent": used, "window_minutes": 1, "reset_at": full_at_s})
     };
-    let mut windows = [standing.tokens, standing.requests].into_iter().flatten().map(window);
-    let limits = json!({"primary": windows.next()?, "secondary": windows.next()});
+    let [primary, secondary] = standing.windows().map(|level| level.map(window));
+    let limits = json!({"primary": primary?, "secondary": secondary});
     Some(json!({"type": "codex.rate_limits", "rate_limits": limits}))
 }
