@@ -112,7 +112,8 @@ fn each_request_is_a_trace_of_its_phases() {
     let (sampled, unsampled, lane) = ("a".repeat(32), "b".repeat(32), "c".repeat(32));
     let answer = post(&server, Some(&parent(&sampled, "01"))).json();
     post(&server, Some(&parent(&unsampled, "00")));
-    assert_eq!(server.get("/v1/responses/resp_0").status, 404);
+    let stored = format!("/v1/responses/{}", answer["id"].as_str().unwrap());
+    assert_eq!((server.get(&stored).status, server.get("/v1/responses/resp_0").status), (200, 404));
     let mut socket = server.socket_with(&[("traceparent", &parent(&lane, "01"))]);
     let own = json!({"ws_request_header_traceparent": parent(&"d".repeat(32), "01")});
     for metadata in [json!({}), own] {
@@ -127,9 +128,13 @@ fn each_request_is_a_trace_of_its_phases() {
     of_one_service(&batches);
     a_turn_has_its_phases(&spans, &sampled, &answer);
     a_socket_has_its_turns(&spans, &lane);
-    let plain = spans.iter().find(|span| span["name"] == "GET /v1/responses/{id}").unwrap();
-    assert_eq!(attribute(plain, "http.response.status_code"), Some("404"));
-    assert!(plain["parentSpanId"].is_null() && plain["status"].is_null(), "{plain}");
+    let plain = spans.iter().filter(|span| span["name"] == "GET /v1/responses/{id}");
+    let status = |span: &&Value| {
+        assert!(span["parentSpanId"].is_null() && span["status"].is_null(), "{span}");
+        assert_eq!(attribute(span, "gen_ai.operation.name"), None, "no model was asked");
+        attribute(span, "http.response.status_code").unwrap().to_owned()
+    };
+    assert_eq!(plain.map(status).collect::<Vec<_>>(), ["200", "404"]);
     assert!(!spans.iter().any(|span| span["traceId"] == unsampled.as_str()), "the caller did not want it");
 }
 

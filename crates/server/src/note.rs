@@ -182,6 +182,11 @@ impl Drop for Note {
 }
 
 impl Said {
+    /// The models of a request that was for a turn, and not only about one.
+    pub fn turned_to(&self) -> Option<&Models> {
+        self.model.as_ref().filter(|_| self.standing.is_some())
+    }
+
     /// What all responses have used.
     pub fn usage(&self) -> Option<Usage> {
         self.answers.iter().map(|answered| answered.usage).reduce(|sum, more| Usage {

@@ -39,7 +39,7 @@ fn request(record: &Record) -> Value {
 
 fn name(record: &Record) -> String {
     let said = &record.said;
-    match (&said.model, &said.route) {
+    match (said.turned_to(), &said.route) {
         (Some(model), _) => format!("{} {}", operation(record), model.asked),
         (None, Some(route)) => format!("{} {route}", said.method),
         (None, None) => said.method.clone(),
@@ -71,7 +71,7 @@ fn http(record: &Record) -> Vec<(&'static str, Value)> {
 
 fn gen_ai(record: &Record) -> Vec<(&'static str, Value)> {
     let said = &record.said;
-    let Some(model) = &said.model else { return Vec::new() };
+    let Some(model) = said.turned_to() else { return Vec::new() };
     let mut all = vec![
         ("gen_ai.operation.name", text(operation(record))),
         ("gen_ai.provider.name", text("flint")),
