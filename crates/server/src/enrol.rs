@@ -64,7 +64,7 @@ impl Turn {
             input: json(input),
             request: origin.request.to_string(),
             prompt: prepared.tokens.clone(),
-            response: self.writer.response.json().to_string(),
+            response: self.writer.response.json(),
         }
     }
 }

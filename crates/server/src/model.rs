@@ -3,7 +3,8 @@
 use crate::checked::Checked;
 use crate::holds::Holds;
 use crate::sessions::{Session, Sessions};
-use crate::tail::local::are_tails_local;
+use crate::tail::Last;
+use crate::tail::local::stops_of_excerpt;
 use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
@@ -21,7 +22,7 @@ pub struct Model {
     pub sessions: Sessions,
     pub checked: Checked,
     pub holds: Holds,
-    local_tails: OnceLock<bool>,
+    stops_of_excerpt: [OnceLock<Option<usize>>; 2], // by `Last`, once it was wanted
 }
 
 /// What is really served, told with every response.
@@ -76,7 +77,17 @@ fn format(entry: Option<&Entry>, control: &dyn Fn(&str) -> bool) -> Format {
 impl Model {
     pub fn new(name: String, text: ModelText, engine: Handle, truth: Truth, facts: Facts) -> Model {
         let (sessions, checked, holds) = (Sessions::default(), Checked::default(), Holds::default());
-        Model { name, text, engine, truth, facts, sessions, checked, holds, local_tails: OnceLock::new() }
+        Model {
+            name,
+            text,
+            engine,
+            truth,
+            facts,
+            sessions,
+            checked,
+            holds,
+            stops_of_excerpt: Default::default(),
+        }
     }
 
     /// Lets a session rest until its conversation goes on, and those go that have rested longest.
@@ -87,9 +98,9 @@ impl Model {
         }
     }
 
-    /// Whether the end of a prompt can be rendered without its beginning.
-    pub fn has_local_tails(&self) -> bool {
-        *self.local_tails.get_or_init(|| are_tails_local(self))
+    /// If the end of a prompt can be rendered without its beginning: how many stops an excerpt has before it.
+    pub fn stops_of_excerpt(&self, last: Last) -> Option<usize> {
+        *self.stops_of_excerpt[last as usize].get_or_init(|| stops_of_excerpt(self, last))
     }
 
     /// What ends an answer; a hole is also full where the model would begin another file.

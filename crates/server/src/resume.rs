@@ -15,8 +15,8 @@ use crate::toolbook::Toolbook;
 use crate::turn::{Control, Past, Running, Turn};
 use crate::writer::Writer;
 use flint_engine::message::Base;
-use flint_wire::{ApiError, Previous, Request, Response, Status};
-use serde_json::{Map, Value};
+use flint_wire::{ApiError, Previous, Request, Response, Settings, Status};
+use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -98,7 +98,7 @@ impl Server {
         writer.resume_at(progress.next);
         let message = format!("the server was restarted and cannot go on with this response: {error}");
         writer.fail(error.code, message);
-        let ending = Ending { status: Status::Failed, response: writer.response.json().to_string() };
+        let ending = Ending { status: Status::Failed, response: writer.response.json() };
         Pen::stored(running, &self.archive).write(writer.take(), || Some(ending));
     }
 }
@@ -142,7 +142,7 @@ fn told(store: &dyn Store, record: &Record) -> Response {
         failure: None,
         usage: None,
         metadata: map("metadata"),
-        settings: began.as_object().cloned().unwrap_or_else(Map::new),
+        settings: began.as_object().map(Settings::new).unwrap_or_default(),
     }
 }
 

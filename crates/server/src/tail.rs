@@ -21,6 +21,20 @@ pub struct Tail {
     pub segments: Vec<Segment>,
 }
 
+/// How the model's last words ended: formats close a call in another way than a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    Text,
+    Call,
+}
+
+impl Last {
+    fn of(items: &[Arc<Item>], known: usize) -> Last {
+        let last = items[..known].last().map(|item| &item.meaning);
+        if matches!(last, Some(Meaning::Call { .. })) { Last::Call } else { Last::Text }
+    }
+}
+
 /// What follows the first `known` items; none if the template now writes differently what stands before.
 pub fn tail(
     model: &Model,
@@ -32,8 +46,8 @@ pub fn tail(
         return Ok(None);
     }
     if let Some(from) = last_words(&conversation.items, known)
-        && model.has_local_tails()
-        && let Ok(Some(tail)) = excerpt(conversation, from).tail(model, known - from, answer)
+        && let Some(stops) = model.stops_of_excerpt(Last::of(&conversation.items, known))
+        && let Ok(Some(tail)) = excerpt(conversation, from).tail_after(model, stops, answer)
     {
         return Ok(Some(tail));
     }
@@ -90,16 +104,34 @@ fn excerpt(conversation: &Conversation, from: usize) -> Scene<'_> {
 }
 
 impl Scene<'_> {
+    /// What is written after the first `known` items.
     fn tail(&self, model: &Model, known: usize, answer: bool) -> Result<Option<Tail>, ApiError> {
         let before = self.render(model, known, false)?;
-        let mut whole = self.render(model, self.items.len(), answer)?;
-        let stop = |(at, segment): (usize, &Segment)| Some((at, stop_id(model, segment)?));
-        let Some((at, end)) = before.iter().enumerate().rev().find_map(stop) else { return Ok(None) };
-        Ok(match whole.get(..=at) == before.get(..=at) {
-            true => Some(Tail { end, segments: whole.split_off(at + 1) }),
-            false => None,
+        let whole = self.render(model, self.items.len(), answer)?;
+        Ok(match stops(model, &before).last() {
+            Some((at, end)) if whole.get(..=at) == before.get(..=at) => Some(Tail::cut(whole, at, end)),
+            Some(_) | None => None,
         })
     }
+
+    /// What is written after so many tokens that end someone's words.
+    fn tail_after(&self, model: &Model, count: usize, answer: bool) -> Result<Option<Tail>, ApiError> {
+        let whole = self.render(model, self.items.len(), answer)?;
+        let last = stops(model, &whole).nth(count - 1);
+        Ok(last.map(|(at, end)| Tail::cut(whole, at, end)))
+    }
+}
+
+impl Tail {
+    /// What comes after the segment `at`, which is the token `end`.
+    fn cut(mut whole: Vec<Segment>, at: usize, end: u32) -> Tail {
+        Tail { end, segments: whole.split_off(at + 1) }
+    }
+}
+
+/// The tokens that end someone's words, and where they stand.
+fn stops(model: &Model, segments: &[Segment]) -> impl Iterator<Item = (usize, u32)> {
+    segments.iter().enumerate().filter_map(|(at, segment)| Some((at, stop_id(model, segment)?)))
 }
 
 fn stop_id(model: &Model, segment: &Segment) -> Option<u32> {

@@ -622,7 +622,7 @@ impl Turn {
     fn flush(&mut self) {
         let frames = self.writer.take();
         let response = &self.writer.response;
-        let ending = || Ending { status: response.status, response: response.json().to_string() };
+        let ending = || Ending { status: response.status, response: response.json() };
         self.pen.write(frames, || response.status.is_final().then(ending));
     }
 }

@@ -71,19 +71,16 @@ impl Writer {
     }
 
     pub fn created(&mut self) {
-        let response = self.response.json();
-        self.tell(Event::Created { response });
+        self.tell_whole(|response| Event::Created { response });
     }
 
     pub fn queued(&mut self) {
-        let response = self.response.json();
-        self.tell(Event::Queued { response });
+        self.tell_whole(|response| Event::Queued { response });
     }
 
     pub fn in_progress(&mut self) {
         self.response.status = Status::InProgress;
-        let response = self.response.json();
-        self.tell(Event::InProgress { response });
+        self.tell_whole(|response| Event::InProgress { response });
     }
 
     pub fn delta(&mut self, delta: Delta) {
@@ -243,8 +240,7 @@ impl Writer {
     fn last(&mut self, status: Status, incomplete: Option<Incomplete>) {
         self.response.status = status;
         self.response.incomplete = incomplete;
-        let response = self.response.json();
-        self.tell(match status {
+        self.tell_whole(|response| match status {
             Status::Completed => Event::Completed { response },
             Status::Failed => Event::Failed { response },
             Status::Cancelled => Event::Cancelled { response },
@@ -306,17 +302,23 @@ impl Writer {
         item_id(prefix, &self.response.id, self.index())
     }
 
-    fn tell(&mut self, event: Event) {
-        let last = event.is_last();
-        let numbered = Numbered { event: &event, sequence_number: self.number };
-        let json = serde_json::to_vec(&numbered).expect("events have string keys only");
-        self.frames.push(Frame {
-            number: self.number,
-            json: Bytes::from(json),
-            last,
-            token_at: self.token_at,
-        });
+    fn tell(&mut self, event: Event<'_>) {
+        let frame = self.frame(&event);
+        self.frames.push(frame);
         self.number += 1;
+    }
+
+    /// Tells an event that shows the response as it stands.
+    fn tell_whole(&mut self, event: impl FnOnce(&Response) -> Event<'_>) {
+        let frame = self.frame(&event(&self.response));
+        self.frames.push(frame);
+        self.number += 1;
+    }
+
+    fn frame(&self, event: &Event<'_>) -> Frame {
+        let numbered = Numbered { event, sequence_number: self.number };
+        let json = serde_json::to_vec(&numbered).expect("events have string keys only");
+        Frame { number: self.number, json: Bytes::from(json), last: event.is_last(), token_at: self.token_at }
     }
 }
 

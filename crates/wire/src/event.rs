@@ -1,18 +1,19 @@
 //! What a response tells while it is being made. The same over SSE and WebSocket.
 
+use crate::response::Response;
 use serde::Serialize;
 use serde_json::Value;
 
 /// One event. Items and parts are addressed by their place in the response.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type")]
-pub enum Event {
+pub enum Event<'r> {
     #[serde(rename = "response.created")]
-    Created { response: Value },
+    Created { response: &'r Response },
     #[serde(rename = "response.queued")]
-    Queued { response: Value },
+    Queued { response: &'r Response },
     #[serde(rename = "response.in_progress")]
-    InProgress { response: Value },
+    InProgress { response: &'r Response },
     #[serde(rename = "response.output_item.added")]
     ItemAdded { output_index: usize, item: Value },
     #[serde(rename = "response.content_part.added")]
@@ -61,16 +62,16 @@ pub enum Event {
     #[serde(rename = "response.interrupt.accepted")]
     InterruptAccepted { response_id: String },
     #[serde(rename = "response.completed")]
-    Completed { response: Value },
+    Completed { response: &'r Response },
     #[serde(rename = "response.incomplete")]
-    Incomplete { response: Value },
+    Incomplete { response: &'r Response },
     #[serde(rename = "response.failed")]
-    Failed { response: Value },
+    Failed { response: &'r Response },
     #[serde(rename = "response.cancelled")]
-    Cancelled { response: Value },
+    Cancelled { response: &'r Response },
 }
 
-impl Event {
+impl Event<'_> {
     /// Nothing follows.
     pub fn is_last(&self) -> bool {
         matches!(
@@ -87,6 +88,6 @@ impl Event {
 #[derive(Debug, Serialize)]
 pub struct Numbered<'a> {
     #[serde(flatten)]
-    pub event: &'a Event,
+    pub event: &'a Event<'a>,
     pub sequence_number: u64,
 }

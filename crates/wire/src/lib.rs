@@ -23,7 +23,7 @@ pub use fields::Fields;
 pub use frame::{Create, Frame};
 pub use item::{Item, Meaning, Part, Role, input_items, output};
 pub use request::{Format, Previous, Raw, Request, Sampling, Tier};
-pub use response::{Failure, Incomplete, Response, Status, Usage};
+pub use response::{Failure, Incomplete, Response, Settings, Status, Usage};
 pub use tool::{Choice, Kind, Tool, Tools};
 
 /// What is served over HTTP, as an OpenAPI document.

@@ -7,6 +7,7 @@ use crate::limits::{
     ID_BYTES_MAX, LOGIT_BIAS_MAX, METADATA_KEY_BYTES_MAX, METADATA_PAIRS_MAX, METADATA_VALUE_BYTES_MAX,
     NAME_BYTES_MAX, OUTPUT_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
 };
+use crate::response::Settings;
 use crate::tool::{Choice, Tools};
 use serde_json::{Map, Value, json};
 
@@ -219,7 +220,7 @@ impl Request {
     }
 
     /// What a response repeats of its request.
-    pub fn settings(&self) -> Map<String, Value> {
+    pub fn settings(&self) -> Settings {
         let mut settings = self.echo.clone();
         let defaults = [
             ("instructions", Value::Null),
@@ -251,7 +252,7 @@ impl Request {
             ("truncation", "disabled".into()),
         ];
         settings.extend(set.map(|(key, value)| (key.to_owned(), value)));
-        settings
+        Settings::new(&settings)
     }
 }
 

@@ -1,6 +1,9 @@
 //! A response as it stands at some moment.
 
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -85,7 +88,35 @@ impl Usage {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+/// The request's fields as a response repeats them, in text: they are long, and told several times.
+#[derive(Debug, Clone, Default)]
+pub struct Settings(Arc<[(String, Box<RawValue>)]>);
+
+impl Settings {
+    pub fn new(fields: &Map<String, Value>) -> Settings {
+        let own = |(key, _): &(&String, &Value)| !OWN_FIELDS.contains(&key.as_str());
+        let text = |(key, value): (&String, &Value)| Some((key.clone(), to_raw_value(value).ok()?));
+        Settings(fields.iter().filter(own).filter_map(text).collect())
+    }
+}
+
+/// What is the response's own, whatever the request said.
+const OWN_FIELDS: [&str; 12] = [
+    "id",
+    "object",
+    "created_at",
+    "completed_at",
+    "status",
+    "model",
+    "previous_response_id",
+    "output",
+    "error",
+    "incomplete_details",
+    "usage",
+    "metadata",
+];
+
+#[derive(Debug, Clone)]
 pub struct Response {
     pub id: String,
     pub created_at: u64, // unix seconds
@@ -98,30 +129,35 @@ pub struct Response {
     pub failure: Option<Failure>,
     pub usage: Option<Usage>,
     pub metadata: Map<String, Value>,
-    pub settings: Map<String, Value>, // the request's fields, as they were taken
+    pub settings: Settings,
 }
 
 impl Response {
-    pub fn json(&self) -> Value {
-        let mut json = json!({
-            "id": self.id,
-            "object": "response",
-            "created_at": self.created_at,
-            "completed_at": self.completed_at,
-            "status": self.status.name(),
-            "model": self.model,
-            "previous_response_id": self.previous,
-            "output": self.output,
-            "error": self.failure.as_ref().map(|f| json!({"code": f.code, "message": f.message})),
-            "incomplete_details": self.incomplete.map(|why| json!({"reason": why.name()})),
-            "usage": self.usage.map(|usage| usage.json()),
-            "metadata": self.metadata,
-        });
-        if let Value::Object(map) = &mut json {
-            for (key, value) in &self.settings {
-                map.entry(key).or_insert_with(|| value.clone());
-            }
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("responses have string keys only")
+    }
+}
+
+impl Serialize for Response {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", &self.id)?;
+        map.serialize_entry("object", "response")?;
+        map.serialize_entry("created_at", &self.created_at)?;
+        map.serialize_entry("completed_at", &self.completed_at)?;
+        map.serialize_entry("status", self.status.name())?;
+        map.serialize_entry("model", &self.model)?;
+        map.serialize_entry("previous_response_id", &self.previous)?;
+        map.serialize_entry("output", &self.output)?;
+        let error =
+            self.failure.as_ref().map(|failure| json!({"code": failure.code, "message": failure.message}));
+        map.serialize_entry("error", &error)?;
+        map.serialize_entry("incomplete_details", &self.incomplete.map(|why| json!({"reason": why.name()})))?;
+        map.serialize_entry("usage", &self.usage.map(|usage| usage.json()))?;
+        map.serialize_entry("metadata", &self.metadata)?;
+        for (key, value) in &*self.settings.0 {
+            map.serialize_entry(key, value)?;
         }
-        json
+        map.end()
     }
 }

@@ -1,6 +1,6 @@
 //! Tries out whether a template's tails depend on what stands long before them.
 
-use super::{excerpt, last_words, whole};
+use super::{Last, excerpt, last_words, stops, whole};
 use crate::model::Model;
 use crate::prompt::Conversation;
 use crate::toolbook::Toolbook;
@@ -8,21 +8,28 @@ use flint_wire::{Item, Kind};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Whether the template writes the same tail after the stand-in as after a whole conversation, in all that can
-/// follow the model's words.
-pub fn are_tails_local(model: &Model) -> bool {
-    specimens().iter().all(|(conversation, known)| {
+/// If the template writes the same tail after the stand-in as after a whole conversation, in all that can follow
+/// the model's words: how many tokens end someone's words in an excerpt before its tail.
+pub fn stops_of_excerpt(model: &Model, last: Last) -> Option<usize> {
+    let mut specimens = specimens();
+    specimens.retain(|(conversation, known)| Last::of(&conversation.items, *known) == last);
+    let (first, known) = specimens.first()?;
+    let own = excerpt(first, last_words(&first.items, *known)?);
+    let stops =
+        stops(model, &own.render(model, own.items.len() - (first.items.len() - known), false).ok()?).count();
+    let agree = |(conversation, known): &(Conversation, usize)| {
         let Some(from) = last_words(&conversation.items, *known) else { return true };
         [true, false].iter().all(|answer| {
             let long = whole(model, conversation).tail(model, *known, *answer);
-            let short = excerpt(conversation, from).tail(model, known - from, *answer);
+            let short = excerpt(conversation, from).tail_after(model, stops, *answer);
             match (long, short) {
                 (Ok(long), Ok(short)) => long == short,
                 (Err(_), Err(_)) => true, // such a conversation cannot be held with this model
                 (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
             }
         })
-    })
+    };
+    (stops > 0 && specimens.iter().all(agree)).then_some(stops)
 }
 
 /// Conversations, and how many of their items are known.
