@@ -1,10 +1,10 @@
 //! What was said before a request: from the connection's memory, or from the store.
 
 use crate::limits::CHAIN_RESPONSES_MAX;
+use crate::model::Model;
 use crate::prompt::Conversation;
 use crate::server::{Memory, Server};
 use crate::store::{Kept, Store, unreadable};
-use crate::toolbook::Toolbook;
 use flint_engine::message::Tenant;
 use flint_wire::{ApiError, Item, Meaning, Previous, Request, Tools};
 use serde_json::Value;
@@ -38,7 +38,7 @@ impl Server {
 }
 
 /// The whole conversation that a request goes on with.
-pub fn conversation(request: &Request, history: &History) -> Result<Conversation, ApiError> {
+pub fn conversation(model: &Model, request: &Request, history: &History) -> Result<Conversation, ApiError> {
     let mut tools = Tools::default();
     for item in &history.items {
         if let Meaning::AdditionalTools { tools: more } = &item.meaning {
@@ -49,7 +49,7 @@ pub fn conversation(request: &Request, history: &History) -> Result<Conversation
     let input = request.input.iter().cloned().map(Arc::new);
     Ok(Conversation {
         instructions: request.instructions.clone(),
-        tools: Toolbook::new(&tools.known),
+        tools: model.toolbook(tools.known),
         items: history.items.iter().cloned().chain(input).collect(),
         effort: request.effort.clone(),
         raw: request.raw.clone(),

@@ -4,14 +4,13 @@ use crate::grammar::{Held, held};
 use crate::limits::HOLDS_MAX;
 use crate::model::Model;
 use crate::prompt::Conversation;
+use crate::recent::Recent;
 use crate::toolbook::Toolbook;
 use flint_wire::{ApiError, Choice, Format, Request};
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Holds {
-    recent: Mutex<VecDeque<(Asked, Held)>>,
+    recent: Recent<Asked, Held>,
 }
 
 /// Everything that decides what a request is held to.
@@ -21,6 +20,12 @@ struct Asked {
     choice: Choice,
     format: Format,
     compaction: bool,
+}
+
+impl Default for Holds {
+    fn default() -> Holds {
+        Holds { recent: Recent::new(HOLDS_MAX) }
+    }
 }
 
 impl Holds {
@@ -36,20 +41,6 @@ impl Holds {
             format: request.format.clone(),
             compaction: conversation.is_compaction(),
         };
-        let known = self.lock().iter().find(|(known, _)| *known == asked).map(|(_, held)| held.clone());
-        if let Some(held) = known {
-            return Ok(held);
-        }
-        let held = held(model, request, conversation)?;
-        let mut recent = self.lock();
-        recent.push_back((asked, held.clone()));
-        let surplus = recent.len().saturating_sub(HOLDS_MAX);
-        recent.drain(..surplus);
-        Ok(held)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Asked, Held)>> {
-        // A panic elsewhere leaves the list whole.
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.get(asked, |_| held(model, request, conversation))
     }
 }

@@ -28,6 +28,7 @@ mod note;
 mod otlp;
 mod prepare;
 mod prompt;
+mod recent;
 mod registry;
 mod resume;
 mod sampling;

@@ -41,8 +41,15 @@ pub const LIST_ITEMS_DEFAULT: usize = 20;
 /// Constraints whose outcome a model remembers.
 pub const CHECKED_CONSTRAINTS_MAX: usize = 256;
 
+/// New items of a turn whose text around the words is remembered, and how many such kinds of turns are.
+pub const FORM_ITEMS_MAX: usize = 8;
+pub const FORMS_MAX: usize = 256;
+
 /// Tool lists and answer formats whose grammar is remembered.
 pub const HOLDS_MAX: usize = 16;
+
+/// Lists of tools that a model remembers.
+pub const TOOLBOOKS_MAX: usize = 16;
 /// Keys that are valid at the same time, and the length of their names.
 pub const KEYS_MAX: usize = 4096;
 pub const KEY_NAME_BYTES_MAX: usize = 64;

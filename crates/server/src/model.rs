@@ -2,15 +2,20 @@
 
 use crate::checked::Checked;
 use crate::holds::Holds;
+use crate::limits::TOOLBOOKS_MAX;
+use crate::recent::Recent;
 use crate::sessions::{Session, Sessions};
 use crate::tail::Last;
+use crate::tail::form::Forms;
 use crate::tail::local::stops_of_excerpt;
+use crate::toolbook::Toolbook;
 use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
 use flint_text::parse::Format;
-use flint_wire::Raw;
-use std::sync::OnceLock;
+use flint_wire::{Raw, Tool};
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
 
 /// Everything about one served model.
 pub struct Model {
@@ -22,6 +27,8 @@ pub struct Model {
     pub sessions: Sessions,
     pub checked: Checked,
     pub holds: Holds,
+    pub forms: Forms,
+    toolbooks: Recent<Vec<Arc<Tool>>, Toolbook>,
     stops_of_excerpt: [OnceLock<Option<usize>>; 2], // by `Last`, once it was wanted
 }
 
@@ -76,7 +83,7 @@ fn format(entry: Option<&Entry>, control: &dyn Fn(&str) -> bool) -> Format {
 
 impl Model {
     pub fn new(name: String, text: ModelText, engine: Handle, truth: Truth, facts: Facts) -> Model {
-        let (sessions, checked, holds) = (Sessions::default(), Checked::default(), Holds::default());
+        let (sessions, checked, holds, forms) = Default::default();
         Model {
             name,
             text,
@@ -86,6 +93,8 @@ impl Model {
             sessions,
             checked,
             holds,
+            forms,
+            toolbooks: Recent::new(TOOLBOOKS_MAX),
             stops_of_excerpt: Default::default(),
         }
     }
@@ -96,6 +105,12 @@ impl Model {
             // An engine that is down has forgotten the sequence anyway.
             let _ = self.engine.release(old.sequence);
         }
+    }
+
+    /// The tools as this model sees them.
+    pub fn toolbook(&self, tools: Vec<Arc<Tool>>) -> Toolbook {
+        let Ok(book) = self.toolbooks.get(tools, |tools| Ok::<_, Infallible>(Toolbook::new(tools)));
+        book
     }
 
     /// If the end of a prompt can be rendered without its beginning: how many stops an excerpt has before it.

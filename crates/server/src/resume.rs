@@ -61,7 +61,7 @@ impl Server {
             tape::play(&progress.tape).ok_or_else(|| ApiError::internal("its tokens cannot be read"))?;
         let request = request(record)?;
         let history = history(&*self.archive.store, record)?;
-        let conversation = conversation(&request, &history)?;
+        let conversation = conversation(&model, &request, &history)?;
         let held = model.holds.of(&model, &request, &conversation)?;
         let (id, tenant, store) = (record.id.clone(), record.tenant, self.archive.store.clone());
         let (running, controls) = Running::again(id, tenant, store, progress.next);
@@ -142,7 +142,7 @@ fn told(store: &dyn Store, record: &Record) -> Response {
         failure: None,
         usage: None,
         metadata: map("metadata"),
-        settings: began.as_object().map(Settings::new).unwrap_or_default(),
+        settings: began.as_object().map(Settings::of_response).unwrap_or_default(),
     }
 }
 

@@ -107,7 +107,7 @@ impl Server {
         let (server, memory) = (self.clone(), memory.cloned());
         let begin = move || {
             let history = server.history(&request, tenant, memory.as_deref())?;
-            let conversation = conversation(&request, &history)?;
+            let conversation = conversation(&model, &request, &history)?;
             let keeper = memory.as_ref().map(Memory::keeper);
             let begun = Turn::begin(server, model, request, conversation, tenant, keeper)?;
             Ok::<_, ApiError>((history, begun))

@@ -3,8 +3,9 @@
 //! Templates write message after message, and what they write for the last ones hardly ever depends on those
 //! long before. So it is enough to render the model's last words and what is new, after a stand-in for all the
 //! rest. Whether a template is like that is tried once (`local`); with one that is not, the whole conversation is
-//! rendered.
+//! rendered. And for the usual ends of a conversation even that is not needed (`form`).
 
+pub mod form;
 pub mod local;
 
 use crate::model::Model;
@@ -22,7 +23,7 @@ pub struct Tail {
 }
 
 /// How the model's last words ended: formats close a call in another way than a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Last {
     Text,
     Call,
@@ -45,7 +46,13 @@ pub fn tail(
     if known > conversation.items.len() {
         return Ok(None);
     }
-    if let Some(from) = last_words(&conversation.items, known)
+    let from = last_words(&conversation.items, known);
+    if from.is_some()
+        && let Some(tail) = model.forms.fill(model, conversation, known, answer)
+    {
+        return Ok(Some(tail));
+    }
+    if let Some(from) = from
         && let Some(stops) = model.stops_of_excerpt(Last::of(&conversation.items, known))
         && let Ok(Some(tail)) = excerpt(conversation, from).tail_after(model, stops, answer)
     {

@@ -20,12 +20,13 @@ pub struct Toolbook {
 #[derive(Debug)]
 struct Entry {
     shown: String, // the model's name for it
-    tool: Tool,
+    tool: Arc<Tool>,
 }
 
 impl PartialEq for Toolbook {
     fn eq(&self, other: &Toolbook) -> bool {
-        self.print == other.print && self.declared == other.declared
+        self.print == other.print
+            && (Arc::ptr_eq(&self.declared, &other.declared) || self.declared == other.declared)
     }
 }
 
@@ -36,9 +37,9 @@ impl Default for Toolbook {
 }
 
 impl Toolbook {
-    pub fn new(tools: &[Tool]) -> Toolbook {
+    pub fn new(tools: &[Arc<Tool>]) -> Toolbook {
         let twice = |name: &str| tools.iter().filter(|tool| tool.name == name).count() > 1;
-        let entry = |tool: &Tool| Entry {
+        let entry = |tool: &Arc<Tool>| Entry {
             shown: match &tool.namespace {
                 Some(namespace) if twice(&tool.name) => format!("{namespace}__{}", tool.name),
                 _ => tool.name.clone(),

@@ -21,7 +21,7 @@ pub mod tokenizer;
 
 pub use detokenizer::Detokenizer;
 pub use error::TextError;
-pub use segment::{Controls, Segment};
+pub use segment::{Controls, Segment, push_text};
 pub use stop::StopStrings;
 pub use template::Template;
 pub use template::date::day;

@@ -36,7 +36,7 @@ impl Controls {
     }
 
     /// The leftmost, then longest, literal in `text`.
-    pub(crate) fn find(&self, text: &str) -> Option<std::ops::Range<usize>> {
+    pub fn find(&self, text: &str) -> Option<std::ops::Range<usize>> {
         Some(self.finder.as_ref()?.find(text)?.range())
     }
 
@@ -55,7 +55,7 @@ impl Controls {
 }
 
 /// Appends text, joining it to a text segment before it: pieces form across the seam, as in one string.
-pub(crate) fn push_text(segments: &mut Vec<Segment>, text: &str) {
+pub fn push_text(segments: &mut Vec<Segment>, text: &str) {
     if text.is_empty() {
         return;
     }

@@ -36,7 +36,7 @@ pub struct Request {
     pub generate: bool, // false: only warm up
     pub cache_key: Option<String>,
     pub metadata: Map<String, Value>, // strings
-    pub echo: Map<String, Value>,     // fields that the response repeats as they were
+    pub echo: Settings,               // fields that the response repeats as they were
     pub ignored: Vec<String>,         // fields that change nothing here
     pub raw: Option<Raw>,             // text to be continued, instead of a conversation
 }
@@ -74,7 +74,7 @@ impl Default for Request {
             generate: true,
             cache_key: None,
             metadata: Map::new(),
-            echo: Map::new(),
+            echo: Settings::default(),
             ignored: Vec::new(),
             raw: None,
         }
@@ -221,17 +221,6 @@ impl Request {
 
     /// What a response repeats of its request.
     pub fn settings(&self) -> Settings {
-        let mut settings = self.echo.clone();
-        let defaults = [
-            ("instructions", Value::Null),
-            ("tools", json!([])),
-            ("tool_choice", "auto".into()),
-            ("parallel_tool_calls", true.into()),
-            ("max_tool_calls", Value::Null),
-        ];
-        for (key, value) in defaults {
-            settings.entry(key).or_insert(value);
-        }
         let format = match &self.format {
             Format::Text => json!({"type": "text"}),
             Format::JsonObject => json!({"type": "json_object"}),
@@ -240,6 +229,11 @@ impl Request {
             }
         };
         let set = [
+            ("instructions", Value::Null),
+            ("tools", json!([])),
+            ("tool_choice", "auto".into()),
+            ("parallel_tool_calls", true.into()),
+            ("max_tool_calls", Value::Null),
             ("background", self.background.into()),
             ("max_output_tokens", self.max_output_tokens.into()),
             ("reasoning", json!({"effort": self.effort, "summary": null})),
@@ -251,8 +245,7 @@ impl Request {
             ("top_p", self.sampling.top_p.unwrap_or(1.0).into()),
             ("truncation", "disabled".into()),
         ];
-        settings.extend(set.map(|(key, value)| (key.to_owned(), value)));
-        Settings::new(&settings)
+        self.echo.and(Settings::new(set.iter().map(|(key, value)| (*key, value))))
     }
 }
 
@@ -432,7 +425,6 @@ pub(crate) fn metadata(fields: &mut Fields<'_>) -> Result<Map<String, Value>, Ap
     }
 }
 
-fn echo(json: &Value) -> Map<String, Value> {
-    let field = |key: &&str| Some(((*key).to_owned(), json.get(*key)?.clone()));
-    ECHOED.iter().filter_map(field).collect()
+fn echo(json: &Value) -> Settings {
+    Settings::new(ECHOED.iter().filter_map(|key| Some((*key, json.get(*key)?))))
 }

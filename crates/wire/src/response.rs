@@ -92,11 +92,32 @@ impl Usage {
 #[derive(Debug, Clone, Default)]
 pub struct Settings(Arc<[(String, Box<RawValue>)]>);
 
+impl PartialEq for Settings {
+    fn eq(&self, other: &Settings) -> bool {
+        let texts = |settings: &Settings| {
+            settings.0.iter().map(|(key, value)| (key.clone(), value.to_string())).collect::<Vec<_>>()
+        };
+        texts(self) == texts(other)
+    }
+}
+
 impl Settings {
-    pub fn new(fields: &Map<String, Value>) -> Settings {
+    /// Of a response that was told before.
+    pub fn of_response(fields: &Map<String, Value>) -> Settings {
         let own = |(key, _): &(&String, &Value)| !OWN_FIELDS.contains(&key.as_str());
-        let text = |(key, value): (&String, &Value)| Some((key.clone(), to_raw_value(value).ok()?));
-        Settings(fields.iter().filter(own).filter_map(text).collect())
+        Settings::new(fields.iter().filter(own).map(|(key, value)| (key.as_str(), value)))
+    }
+
+    pub fn new<'a>(fields: impl Iterator<Item = (&'a str, &'a Value)>) -> Settings {
+        Settings(
+            fields.filter_map(|(key, value)| Some((key.to_owned(), to_raw_value(value).ok()?))).collect(),
+        )
+    }
+
+    /// These, and those that are not among them.
+    pub fn and(&self, more: Settings) -> Settings {
+        let new = more.0.iter().filter(|(key, _)| !self.0.iter().any(|(known, _)| known == key));
+        Settings(self.0.iter().chain(new).cloned().collect())
     }
 }
 

@@ -4,6 +4,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::limits::{GRAMMAR_BYTES_MAX, NAME_BYTES_MAX, TOOLS_MAX};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A tool that the client runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +26,7 @@ pub enum Kind {
 /// The tools of a request, and the kinds that were left out because this server has no such tool.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tools {
-    pub known: Vec<Tool>,
+    pub known: Vec<Arc<Tool>>,
     pub skipped: Vec<String>,
 }
 
@@ -75,7 +76,7 @@ impl Tools {
         }
         // A later declaration of the same tool stands in for the earlier one.
         self.known.retain(|other| (&other.namespace, &other.name) != (&tool.namespace, &tool.name));
-        self.known.push(tool);
+        self.known.push(Arc::new(tool));
         Ok(())
     }
 }

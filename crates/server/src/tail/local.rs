@@ -4,7 +4,7 @@ use super::{Last, excerpt, last_words, stops, whole};
 use crate::model::Model;
 use crate::prompt::Conversation;
 use crate::toolbook::Toolbook;
-use flint_wire::{Item, Kind};
+use flint_wire::{Item, Kind, Tool};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -64,11 +64,11 @@ fn specimens() -> Vec<(Conversation, usize)> {
 }
 
 fn tools() -> Toolbook {
-    let tool = |name: &str| flint_wire::Tool {
+    let tool = |name: &str| Tool {
         namespace: None,
         name: name.to_owned(),
         description: "A tool.".to_owned(),
         kind: Kind::Function { parameters: json!({"type": "object", "properties": {}}), strict: false },
     };
-    Toolbook::new(&[tool("read"), tool("write")])
+    Toolbook::new(&[tool("read"), tool("write")].map(Arc::new))
 }
