@@ -29,8 +29,9 @@ usage: cargo xtask COMMAND
                                  look for inputs that break a promise
   bench wire [--json] [--bin PATH]
                                  what a turn costs besides the engine's work, and how soon tokens are seen
-  chaos [--short] [--seed N] [--bin PATH]
-                                 many streams, dying workers, leaving and slow clients: every byte compared
+  chaos [--short] [--kind NAME] [--seed N] [--bin PATH]
+                                 many streams, dying workers and servers, leaving and slow clients, overload:
+                                 every byte compared
   eval humaneval [--tasks N]     how many programs that a model writes pass their tests
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
 
@@ -68,25 +69,34 @@ fn run(args: &[String]) -> Outcome {
 }
 
 fn chaos_command(args: &[String]) -> Outcome {
-    const USAGE: &str = "usage: cargo xtask chaos [--short] [--seed N] [--bin PATH]";
-    let (mut short, mut seed, mut program) = (false, 1, None);
+    let kinds: Vec<&str> = chaos::kinds().collect();
+    let usage = || {
+        let kinds = kinds.join(", ");
+        format!("usage: cargo xtask chaos [--short] [--kind NAME] [--seed N] [--bin PATH]\nkinds: {kinds}")
+    };
+    let (mut short, mut only, mut seed, mut program) = (false, None, 1, None);
     let mut words = args.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
             "--short" => short = true,
-            "--seed" => seed = words.next().and_then(|seed| seed.parse().ok()).ok_or(USAGE)?,
-            "--bin" => program = Some(words.next().ok_or(USAGE)?.into()),
-            _ => return Err(USAGE.into()),
+            "--kind" => only = Some(words.next().filter(|kind| kinds.contains(kind)).ok_or_else(usage)?),
+            "--seed" => seed = words.next().and_then(|seed| seed.parse().ok()).ok_or_else(usage)?,
+            "--bin" => program = Some(words.next().ok_or_else(usage)?.into()),
+            _ => return Err(usage().into()),
         }
     }
     let plan = if short { chaos::Plan::short(seed) } else { chaos::Plan::full(seed) };
-    let rows = chaos::rows(&program.map_or_else(bench::release_build, Ok)?, plan)?;
+    let program = program.map_or_else(bench::release_build, Ok)?;
     println!("seed {seed}");
-    chaos::print(&rows);
-    match rows.iter().map(|row| row.wrong.len()).sum::<usize>() {
+    chaos::print_head();
+    let mut wrong = 0;
+    for kind in kinds.iter().filter(|kind| only.is_none_or(|only| only == **kind)) {
+        let row = chaos::row(&program, plan, kind)?;
+        chaos::print(kind, &row);
+        wrong += row.wrong.len();
+    }
+    match wrong {
         0 => Ok(()),
-        wrong => {
-            Err(format!("{wrong} things were not as they should be; --seed {seed} does it again").into())
-        }
+        _ => Err(format!("{wrong} things were not as they should be; --seed {seed} does it again").into()),
     }
 }

@@ -24,7 +24,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::net::TcpListener;
 
 pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
     let (front, journal) = (front(args)?, journal(config, args)?);
@@ -96,7 +95,7 @@ fn keys(config: &Config, data: &Data) -> Result<Ring, CliError> {
 
 async fn listen(args: &ServeArgs, server: Server, front: Front) -> Result<(), CliError> {
     let place = format!("{}:{}", args.host, args.port);
-    let listener = TcpListener::bind((args.host, args.port)).await.map_err(CliError::io(place))?;
+    let listener = flint_server::listen((args.host, args.port).into()).map_err(CliError::io(place))?;
     let address = listener.local_addr().map_err(CliError::io("the listening socket"))?;
     let scheme = if front.tls.is_some() { "https" } else { "http" };
     println!("listening on {scheme}://{address}/v1");

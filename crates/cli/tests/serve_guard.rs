@@ -398,6 +398,9 @@ fn metrics_can_be_read(server: &Server) {
         "flint_turns_running",
         "flint_tokens_cached_total",
         "flint_kv_blocks",
+        "flint_sequences",
+        "flint_steps_total",
+        "flint_rows_total",
         "flint_worker_deaths_total",
     ] {
         assert!(families.contains(&name), "{name}");
@@ -405,6 +408,7 @@ fn metrics_can_be_read(server: &Server) {
     assert!(value_of(server, "gen_ai_server_time_to_first_token_seconds_count", "") >= 7.0);
     assert_eq!(value_of(server, "flint_worker_deaths_total", ""), 0.0);
     assert!(value_of(server, "flint_kv_blocks", "state=\"free\"") > 0.0);
+    assert!(value_of(server, "flint_rows_total", "kind=\"decode\"") > 0.0);
     let document = get(server, &server.key, "/openapi.json").json();
     assert!(document["paths"]["/responses"]["post"].is_object(), "{document}");
     let version = get(server, &server.key, "/version").json();

@@ -215,6 +215,7 @@ pub struct Stats {
     pub sequences: u64,
     pub sequences_running: u64,
     pub blocks: u64,
+    pub blocks_running: u64, // held by a sequence that runs
     pub blocks_free: u64,
     pub blocks_cached: u64, // held by no sequence, but findable
 }

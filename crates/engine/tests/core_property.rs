@@ -119,6 +119,7 @@ impl Trial {
         let stats = self.scheduler.stats();
         assert_eq!((stats.sequences, stats.sequences_running), (0, 0));
         assert_eq!(stats.blocks_free + stats.blocks_cached, BLOCKS as u64, "blocks have leaked");
+        assert_eq!(stats.blocks_running, 0);
     }
 
     /// Mostly an id that exists, sometimes one that does not.

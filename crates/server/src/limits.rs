@@ -2,8 +2,13 @@
 
 /// Bytes of one request body or WebSocket message.
 pub const REQUEST_BYTES_MAX: usize = 64 << 20;
-/// Bytes of events that a response keeps in memory for readers that are behind.
-pub const RING_BYTES_MAX: usize = 256 * 1024;
+/// Bytes that a response takes to keep events in memory for readers that are behind. With a page from the store a
+/// reader that is slow costs 256 KiB.
+pub const RING_BYTES_MAX: usize = 192 * 1024;
+/// Bytes that the kernel is asked to hold for a client that does not read; Linux takes twice as many.
+pub const SOCKET_SEND_BYTES_MAX: u32 = 128 * 1024;
+/// Connections that wait to be accepted.
+pub const CONNECTIONS_WAITING_MAX: u32 = 1024;
 /// Idle sequences that a model keeps warm; the KV pool may hold fewer.
 pub const SESSIONS_IDLE_MAX: usize = 256;
 /// Tokens that two prompts must share before one is forked from the other.
@@ -17,8 +22,9 @@ pub const SOCKET_FRAMES_WAITING_MAX: usize = 256;
 pub const TIMED_TOKENS_MAX: usize = 65_536;
 /// Controls (steer, interrupt, cancel) that wait for one running turn.
 pub const CONTROLS_WAITING_MAX: usize = 64;
-/// Seconds that a WebSocket may stay open.
+/// Seconds that a WebSocket may stay open, and that its last frames may take when it ends.
 pub const SOCKET_SECONDS_MAX: u64 = 3600;
+pub const SOCKET_CLOSE_SECONDS_MAX: u64 = 10;
 /// Seconds without an event after which one is sent so that no client gives up.
 pub const HEARTBEAT_SECONDS: u64 = 15;
 /// Responses that one connection remembers without storing them.
@@ -30,7 +36,7 @@ pub const STORE_BYTES_DEFAULT: u64 = 4 << 30;
 /// Bytes of events that wait for the store before turns wait for it.
 pub const STORE_QUEUE_BYTES_MAX: usize = 8 << 20;
 /// Bytes of events that are read from the store at once; at least one event is.
-pub const STORE_PAGE_BYTES_MAX: usize = 256 * 1024;
+pub const STORE_PAGE_BYTES_MAX: usize = 64 * 1024;
 /// Responses that could not be stored to their end and wait to be deleted.
 pub const STORE_ORPHANS_MAX: usize = 1024;
 /// Responses that one conversation may have, one after the other, in the store.

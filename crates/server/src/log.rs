@@ -1,6 +1,6 @@
 //! The events of one response: written once, read by any number of readers, each at its own pace.
 //!
-//! The writer never waits. It keeps the last `RING_BYTES_MAX` bytes; a reader that is further behind has lost
+//! The writer never waits. It keeps what fits into `RING_BYTES_MAX` bytes; a reader that is further behind has lost
 //! events, and must get them from the store or give up.
 
 use crate::limits::RING_BYTES_MAX;
@@ -18,6 +18,15 @@ pub struct Frame {
     pub json: Bytes,
     pub last: bool,
     pub token_at: Option<Instant>, // when the token was known that it tells of, if it was made of one just now
+}
+
+/// What a frame takes besides its JSON: a place in the ring, which grows by doubling, and the allocator's share.
+const FRAME_BYTES: usize = size_of::<Frame>() + 64;
+
+impl Frame {
+    fn bytes(&self) -> usize {
+        self.json.len() + FRAME_BYTES
+    }
 }
 
 #[derive(Debug, Default)]
@@ -55,10 +64,10 @@ impl Log {
         let mut state = self.lock();
         state.next = frame.number + 1;
         state.ended |= frame.last;
-        state.bytes += frame.json.len();
+        state.bytes += frame.bytes();
         state.frames.push_back(frame);
         while state.bytes > RING_BYTES_MAX && state.frames.len() > 1 {
-            let dropped = state.frames.pop_front().map_or(0, |frame| frame.json.len());
+            let dropped = state.frames.pop_front().map_or(0, |frame| frame.bytes());
             state.bytes -= dropped;
         }
         drop(state);

@@ -9,7 +9,8 @@ use crate::tail::Last;
 use crate::tail::form::Forms;
 use crate::tail::local::stops_of_excerpt;
 use crate::toolbook::Toolbook;
-use flint_engine::supervise::Handle;
+use flint_engine::message::{Base, Generate};
+use flint_engine::supervise::{EngineError, Generation, Handle};
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
 use flint_text::parse::Format;
@@ -111,6 +112,20 @@ impl Model {
     pub fn toolbook(&self, tools: Vec<Arc<Tool>>) -> Toolbook {
         let Ok(book) = self.toolbooks.get(tools, |tools| Ok::<_, Infallible>(Toolbook::new(tools)));
         book
+    }
+
+    /// Asks the engine for what follows a prompt. The turn may have waited since it was prepared: the sequence that
+    /// it was to be forked from may be gone by then, or say something else, and is then done without.
+    pub fn generate(&self, mut request: Generate, prompt: &[u32]) -> Result<Generation, EngineError> {
+        let Base::Fork { of, at } = request.base else { return self.engine.generate(request) };
+        let shared = &prompt[..at as usize];
+        self.sessions.while_resting(of, shared, |rests| {
+            if !rests {
+                request.base = Base::New;
+                request.tokens.splice(0..0, shared.iter().copied());
+            }
+            self.engine.generate(request)
+        })
     }
 
     /// If the end of a prompt can be rendered without its beginning: how many stops an excerpt has before it.

@@ -123,6 +123,18 @@ impl Sessions {
         }
     }
 
+    /// Does something while nobody can take this sequence. Says whether it rests here and begins with these tokens.
+    pub fn while_resting<T>(
+        &self,
+        sequence: SequenceId,
+        beginning: &[u32],
+        work: impl FnOnce(bool) -> T,
+    ) -> T {
+        let idle = self.lock();
+        let is_it = |session: &Session| session.sequence == sequence && session.tokens.starts_with(beginning);
+        work(idle.iter().any(is_it))
+    }
+
     /// Lets a session rest. Returns those that have rested longest and must go.
     pub fn rest(&self, session: Session) -> Vec<Session> {
         let mut idle = self.lock();

@@ -324,7 +324,7 @@ impl Turn {
         max_tokens: u32,
     ) -> Result<Generation, ApiError> {
         self.timing.sent = Some(Instant::now());
-        let generation = self.model.engine.generate(Generate {
+        let request = Generate {
             sequence: prepared.session.sequence,
             base: prepared.base,
             tokens: [prepared.new_tokens(), before].concat(),
@@ -335,8 +335,8 @@ impl Turn {
             constraint: self.held.constraint.clone(),
             priority: priority(&self.request),
             tenant: self.tenant,
-        });
-        generation.map_err(|error| engine_error(&error))
+        };
+        self.model.generate(request, &prepared.tokens).map_err(|error| engine_error(&error))
     }
 
     fn stop_tokens(&self) -> Vec<u32> {

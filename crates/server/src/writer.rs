@@ -318,7 +318,9 @@ impl Writer {
     fn frame(&self, event: &Event<'_>) -> Frame {
         let numbered = Numbered { event, sequence_number: self.number };
         let json = serde_json::to_vec(&numbered).expect("events have string keys only");
-        Frame { number: self.number, json: Bytes::from(json), last: event.is_last(), token_at: self.token_at }
+        // Many wait in rings: no more room than they need.
+        let json = Bytes::from(json.into_boxed_slice());
+        Frame { number: self.number, json, last: event.is_last(), token_at: self.token_at }
     }
 }
 

@@ -1,26 +1,31 @@
 //! One client, which knows what it must be told; and many at the same time.
 
-use super::{Line, Row, Seed};
+use super::script::Line;
+use super::{Row, Seed};
 use crate::Outcome;
 use crate::wire::{Served, Socket, delta, is_last, turn, user};
 use serde_json::Value;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-const STACK_BYTES: usize = 512 << 10;
+pub const STACK_BYTES: usize = 512 << 10;
 const PUT_OFF_MAX: usize = 600;
 
-/// What one client saw.
-#[derive(Debug, Default)]
-pub struct Seen {
-    answers: usize,
-    bytes: usize,
-    put_off: usize,
-    wrong: Vec<String>,
+/// How many ask, and how often.
+#[derive(Debug, Clone, Copy)]
+pub struct Crowd {
+    pub clients: usize,
+    pub lasting: Duration, // each asks again until then; zero: once
 }
 
-impl Seen {
+/// An answer as it was told.
+pub struct Told {
+    pub text: String,
+    pub tokens: usize,
+}
+
+impl Row {
     /// Asks for one answer and compares it. Whoever is told to come later does.
     pub fn ask(
         &mut self,
@@ -32,101 +37,104 @@ impl Seen {
         let (said, expected) = line;
         for _ in 0..PUT_OFF_MAX {
             socket.send(&turn(&[user(said)]))?;
-            match answer(socket, events)? {
-                Some(answer) => {
-                    self.answers += 1;
-                    self.bytes += answer.len();
-                    if answer != *expected {
-                        self.wrong.push(format!("expected {expected:?}, got {answer:?}"));
-                    }
-                    return Ok(());
-                }
-                None => {
-                    self.put_off += 1;
-                    std::thread::sleep(Duration::from_millis(100 + seed.below(400) as u64));
-                }
-            }
+            let Some(told) = answer(socket, Vec::new(), events)? else {
+                self.put_off += 1;
+                std::thread::sleep(Duration::from_millis(100 + seed.below(400) as u64));
+                continue;
+            };
+            self.compare(&told, expected);
+            return Ok(());
         }
         Err(format!("{said:?} was put off {PUT_OFF_MAX} times").into())
     }
+
+    pub fn compare(&mut self, told: &Told, expected: &str) {
+        self.answers += 1;
+        self.bytes += told.text.len();
+        self.tokens += told.tokens;
+        self.must(told.text == expected, || format!("expected {expected:?}, got {:?}", told.text));
+    }
 }
 
-/// The text of a whole answer, with its events in order; none if the server has too much to do.
-fn answer(socket: &mut Socket, events: &AtomicUsize) -> Outcome<Option<String>> {
-    let mut text = String::new();
-    for number in 0.. {
+/// A whole answer, with its events in order, after those that were told already; none if the server has too much
+/// to do.
+pub fn answer(socket: &mut Socket, mut told: Vec<Value>, events: &AtomicUsize) -> Outcome<Option<Told>> {
+    loop {
         let event = socket.next()?;
         events.fetch_add(1, Ordering::Relaxed);
-        if event["type"] == "error" && matches!(event["status"].as_u64(), Some(429 | 503)) {
+        if is_refusal(&event) {
             return Ok(None);
         }
+        told.push(event);
+        let (number, event) = (told.len() - 1, &told[told.len() - 1]);
         if event["sequence_number"] != number {
             return Err(format!("event {number} is {event}").into());
         }
-        text.push_str(delta(&event).unwrap_or_default());
-        if is_last(&event) {
-            whole(&event, &text)?;
+        if is_last(event) {
+            let told = whole(&told)?;
             socket.timing()?;
-            break;
+            return Ok(Some(told));
         }
     }
-    Ok(Some(text))
 }
 
-/// The last event says the same as the deltas did.
-fn whole(last: &Value, text: &str) -> Outcome {
-    let said = &last["response"]["output"][0]["content"][0]["text"];
-    match last["type"] == "response.completed" && said == text {
-        true => Ok(()),
-        false => Err(format!("after {text:?} the response ended as {last}").into()),
+/// Whether the server has said: later.
+pub fn is_refusal(event: &Value) -> bool {
+    event["type"] == "error" && matches!(event["status"].as_u64(), Some(429 | 503))
+}
+
+/// What all events of a response say. The last says the same as the deltas did.
+pub fn whole(events: &[Value]) -> Outcome<Told> {
+    let text: String = events.iter().filter_map(delta).collect();
+    let last = events.last().ok_or("a response without events")?;
+    let response = &last["response"];
+    let said = &response["output"][0]["content"][0]["text"];
+    if last["type"] != "response.completed" || *said != text {
+        return Err(format!("after {text:?} the response ended as {last}").into());
     }
+    let tokens = response["usage"]["output_tokens"].as_u64().ok_or("a response without usage")?;
+    Ok(Told { text, tokens: tokens as usize })
 }
 
-/// This many clients at the same time, each with a socket of its own, while `meanwhile` happens. It is given the
+/// All of a crowd at the same time, each with a socket of its own, while `meanwhile` happens. It is given the
 /// number of events that all of them have seen.
 pub fn many(
     served: &Served,
     lines: &[Line],
-    (streams, turns): (usize, usize),
+    Crowd { clients, lasting }: Crowd,
     seed: &mut Seed,
-    meanwhile: impl FnOnce(&AtomicUsize) -> Outcome<String>,
+    meanwhile: impl FnOnce(&AtomicUsize) -> Outcome,
 ) -> Outcome<Row> {
-    let (events, ready) = (AtomicUsize::new(0), Barrier::new(streams));
+    let (events, ready) = (AtomicUsize::new(0), Barrier::new(clients));
     let client = |mut seed: Seed| {
-        let mut seen = Seen::default();
+        let mut row = Row::default();
         let socket = served.socket();
         ready.wait();
+        let end = Instant::now() + lasting;
         let outcome = socket.and_then(|mut socket| {
-            (0..turns).try_for_each(|_| {
+            loop {
                 let line = &lines[seed.below(lines.len())];
-                seen.ask(&mut socket, line, &events, &mut seed)
-            })
+                row.ask(&mut socket, line, &events, &mut seed)?;
+                if Instant::now() >= end {
+                    return Ok(());
+                }
+            }
         });
-        seen.wrong.extend(outcome.err().map(|error| error.to_string()));
-        seen
+        row.wrong.extend(outcome.err().map(|error| error.to_string()));
+        row
     };
     std::thread::scope(|scope| {
-        let mut clients = Vec::new();
-        for _ in 0..streams {
+        let mut threads = Vec::new();
+        for _ in 0..clients {
             let (client, seed) = (&client, seed.split());
             let builder = std::thread::Builder::new().stack_size(STACK_BYTES);
-            clients.push(builder.spawn_scoped(scope, move || client(seed))?);
+            threads.push(builder.spawn_scoped(scope, move || client(seed))?);
         }
-        let note = meanwhile(&events);
+        let outcome = meanwhile(&events);
         let mut row = Row::default();
-        for client in clients {
-            row.add(client.join().map_err(|_| "a client panicked")?);
+        for thread in threads {
+            row.add(thread.join().map_err(|_| "a client panicked")?);
         }
-        row.note = note?;
-        Ok(row)
+        outcome.map(|()| row)
     })
-}
-
-impl Row {
-    pub fn add(&mut self, seen: Seen) {
-        self.answers += seen.answers;
-        self.bytes += seen.bytes;
-        self.put_off += seen.put_off;
-        self.wrong.extend(seen.wrong);
-    }
 }

@@ -3,7 +3,7 @@
 mod served;
 mod socket;
 
-pub use served::{Served, Settings, next_data, next_event};
+pub use served::{Served, Settings, head, next_data, next_event};
 pub use socket::Socket;
 
 use serde_json::{Value, json};

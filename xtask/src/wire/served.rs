@@ -13,6 +13,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub struct Served {
+    command: Command,
     child: Child,
     pub address: String, // host:port
     key: String,
@@ -26,6 +27,7 @@ pub struct Settings<'a> {
     pub script: Option<&'a [(String, String)]>, // what is said and what is answered; else the model answers
     pub rate: Option<f64>,                      // forward passes a second of the script
     pub kv_tokens: Option<u32>,
+    pub config: Option<&'a str>, // what `config.toml` says
 }
 
 impl Served {
@@ -43,16 +45,26 @@ impl Served {
             std::fs::write(&script, played(lines, settings.rate).to_string())?;
             command.arg("--scripted").arg(script);
         }
+        if let Some(config) = settings.config {
+            std::fs::write(home.path().join("config.toml"), config)?;
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().ok_or("no standard output")?).read_line(&mut line)?;
-        let address =
-            line.trim().strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/v1"));
-        let address =
-            address.ok_or_else(|| format!("the server did not start: it said {line:?}"))?.to_owned();
+        let (child, address) = launch(&mut command)?;
         let key = std::fs::read_to_string(home.path().join("key")).unwrap_or("none".into()).trim().to_owned();
-        Ok(Served { child, address, key, _home: home })
+        Ok(Served { command, child, address, key, _home: home })
+    }
+
+    /// Starts it again, at another address, on the data that it has left.
+    pub fn restart(&mut self) -> Outcome {
+        self.end();
+        (self.child, self.address) = launch(&mut self.command)?;
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        // One that has ended by itself cannot be killed, and need not be.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     pub fn pid(&self) -> u32 {
@@ -84,11 +96,27 @@ impl Served {
         Ok(BufReader::new(stream))
     }
 
-    /// The whole answer to a request without a body; none if there is no such route.
-    pub fn get(&self, path: &str) -> Outcome<Option<String>> {
-        let mut answer = String::new();
-        self.send("GET", path, "")?.read_to_string(&mut answer)?;
-        Ok(answer.starts_with("HTTP/1.1 200").then_some(answer))
+    /// What the server's metrics say, summed over the samples with this label.
+    pub fn metric(&self, name: &str, label: &str) -> Outcome<u64> {
+        let mut page = String::new();
+        self.send("GET", "/metrics", "")?.read_to_string(&mut page)?;
+        let samples = page.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let labels = series.strip_prefix(name)?.strip_prefix('{')?;
+            labels.contains(label).then(|| value.parse::<u64>().ok())?
+        });
+        let samples: Vec<u64> = samples.collect();
+        match samples.is_empty() {
+            true => Err(format!("the server does not tell {name}{{{label}}}").into()),
+            false => Ok(samples.iter().sum()),
+        }
+    }
+
+    /// Bytes of the server that are in memory.
+    pub fn resident_bytes(&self) -> Outcome<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        Ok(kib.ok_or("the server's memory is not told")?.parse::<u64>()? << 10)
     }
 
     fn connect(&self) -> Outcome<TcpStream> {
@@ -102,12 +130,39 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         // It has nothing to lose: its folder goes with it.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
-/// The next event of a stream of server-sent events; none at its end.
+/// Starts the server, and waits until it says where it is.
+fn launch(command: &mut Command) -> Outcome<(Child, String)> {
+    let mut child =
+        command.spawn().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().ok_or("no standard output")?).read_line(&mut line)?;
+    let address = line.trim().strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/v1"));
+    match address {
+        Some(address) => Ok((child, address.to_owned())),
+        None => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(format!("the server did not start: it said {line:?}").into())
+        }
+    }
+}
+
+/// The head of an answer, as it came, up to its empty line.
+pub fn head(stream: &mut impl BufRead) -> Outcome<String> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut head)? == 0 {
+            return Err(format!("the answer ended in its head: {head:?}").into());
+        }
+    }
+    Ok(head)
+}
+
+/// The next event of a stream of server-sent events; none at its end, even if that is in the middle of a line.
 pub fn next_event(stream: &mut impl BufRead) -> Outcome<Option<Value>> {
     Ok(next_data(stream)?.map(|data| serde_json::from_str(&data)).transpose()?)
 }
@@ -115,7 +170,7 @@ pub fn next_event(stream: &mut impl BufRead) -> Outcome<Option<Value>> {
 /// The same as the text that it is.
 pub fn next_data(stream: &mut impl BufRead) -> Outcome<Option<String>> {
     let mut line = String::new();
-    while stream.read_line(&mut line)? > 0 {
+    while stream.read_line(&mut line)? > 0 && line.ends_with('\n') {
         match line.trim_end().strip_prefix("data: ") {
             Some("[DONE]") => return Ok(None),
             Some(data) => return Ok(Some(data.to_owned())),

@@ -26,6 +26,7 @@ use crate::limits::{
 use crate::message::{Counts, FinishReason, Priority, Stats};
 use crate::runner::RunnerFacts;
 use crate::sequence::{BlockCopy, Sequence};
+use std::collections::HashSet;
 use table::Table;
 
 pub struct Scheduler {
@@ -144,10 +145,18 @@ impl Scheduler {
             sequences: self.sequences.len() as u64,
             sequences_running: self.order.len() as u64,
             blocks: self.pool.blocks() as u64,
+            blocks_running: self.blocks_running() as u64,
             blocks_free: self.pool.free() as u64,
             blocks_cached: self.pool.idle() as u64,
             ..self.stats
         }
+    }
+
+    /// Blocks that cannot be had without stopping someone; each once, whoever else holds it.
+    fn blocks_running(&self) -> usize {
+        let leases = self.order.iter().map(|rank| &self.sequences[rank.slot].lease);
+        let held: HashSet<u32> = leases.flat_map(|lease| lease.blocks.iter().copied()).collect();
+        held.len()
     }
 
     pub fn sequence(&self, slot: Slot) -> &Sequence {

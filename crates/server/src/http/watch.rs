@@ -88,18 +88,40 @@ fn stats_of(model: Arc<Model>) -> (Arc<Model>, Option<Stats>) {
 }
 
 fn engines(all: &[(Arc<Model>, Option<Stats>)], page: &mut Page) {
-    page.family("flint_kv_blocks", "gauge", "Blocks of the KV pool: used by a sequence, cached, or free.");
-    for (model, stats) in all {
-        let Some(stats) = stats else { continue };
-        let used = stats.blocks.saturating_sub(stats.blocks_free + stats.blocks_cached);
-        for (state, blocks) in [("used", used), ("cached", stats.blocks_cached), ("free", stats.blocks_free)]
-        {
-            let labels = format!("{},{}", label("model", &model.name), label("state", state));
-            page.sample("flint_kv_blocks", &labels, blocks);
-        }
+    let known = || all.iter().filter_map(|(model, stats)| Some((model.name.as_str(), stats.as_ref()?)));
+    let help = "Blocks of the KV pool: used by a running sequence, kept by an idle one, cached, or free.";
+    page.family("flint_kv_blocks", "gauge", help);
+    for (model, stats) in known() {
+        let Stats { blocks, blocks_running, blocks_free, blocks_cached, .. } = *stats;
+        let kept = blocks.saturating_sub(blocks_running + blocks_free + blocks_cached);
+        let states =
+            [("used", blocks_running), ("idle", kept), ("cached", blocks_cached), ("free", blocks_free)];
+        by_label(page, "flint_kv_blocks", model, "state", &states);
+    }
+    page.family("flint_sequences", "gauge", "Sequences that the engine knows: running, or idle and warm.");
+    for (model, stats) in known() {
+        let idle = stats.sequences.saturating_sub(stats.sequences_running);
+        let states = [("running", stats.sequences_running), ("idle", idle)];
+        by_label(page, "flint_sequences", model, "state", &states);
+    }
+    page.family("flint_steps_total", "counter", "Forward passes of the worker that runs now.");
+    for (model, stats) in known() {
+        page.sample("flint_steps_total", &label("model", model), stats.steps);
+    }
+    page.family("flint_rows_total", "counter", "Tokens that the worker that runs now has computed.");
+    for (model, stats) in known() {
+        let kinds = [("prefill", stats.rows_prefilled), ("decode", stats.rows_decoded)];
+        by_label(page, "flint_rows_total", model, "kind", &kinds);
     }
     page.family("flint_worker_deaths_total", "counter", "Times that a worker has died and was restarted.");
     for (model, _) in all {
         page.sample("flint_worker_deaths_total", &label("model", &model.name), model.engine.deaths());
+    }
+}
+
+/// A sample for each value of one label.
+fn by_label(page: &mut Page, name: &str, model: &str, key: &str, values: &[(&str, u64)]) {
+    for (value, count) in values {
+        page.sample(name, &format!("{},{}", label("model", model), label(key, value)), count);
     }
 }

@@ -138,7 +138,10 @@ async fn run(
     mut turns: mpsc::Receiver<Create>,
 ) {
     while let Some(create) = turns.recv().await {
-        turn(&connection, &name, &state, create.body).await;
+        // What waited for a client that is gone by now is not begun.
+        if !connection.outlet.is_closed() {
+            turn(&connection, &name, &state, create.body).await;
+        }
         lock(&state).queued -= 1;
         connection.turns.send_modify(|turns| *turns -= 1);
     }

@@ -11,7 +11,7 @@ mod watch;
 
 use crate::http::{App, Failed};
 use crate::keys::Holder;
-use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_SECONDS_MAX};
+use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_CLOSE_SECONDS_MAX, SOCKET_SECONDS_MAX};
 use crate::note::Note;
 use crate::server::{Memory, Server};
 use axum::Extension;
@@ -94,7 +94,7 @@ async fn serve(
 ) {
     let _guest = connection.server.gate.drain.guest();
     let connection = Arc::new(connection);
-    let writer = tokio::spawn(writing);
+    let mut writer = tokio::spawn(writing);
     let life = tokio::time::timeout(Duration::from_secs(SOCKET_SECONDS_MAX), read(&connection, stream));
     let life = tokio::select! {
         life = life => life,
@@ -106,8 +106,11 @@ async fn serve(
         connection.outlet.frame(error.frame(None)).await;
     }
     connection.outlet.close().await;
-    // Its end is the end of the connection; how it came makes no difference.
-    let _ = writer.await;
+    // One that does not read its last frames is not waited for. How the end comes makes no difference.
+    let limit = Duration::from_secs(SOCKET_CLOSE_SECONDS_MAX);
+    if tokio::time::timeout(limit, &mut writer).await.is_err() {
+        writer.abort();
+    }
 }
 
 /// Reads until the client is gone.

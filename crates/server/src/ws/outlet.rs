@@ -42,6 +42,11 @@ impl Outlet {
         receiver
     }
 
+    /// Whether nothing can reach the client any more.
+    pub fn is_closed(&self) -> bool {
+        self.orders.is_closed()
+    }
+
     pub async fn close(&self) {
         let _ = self.orders.send(Order::Close).await;
     }
@@ -106,6 +111,9 @@ async fn write(mut sink: Sink, mut orders: mpsc::Receiver<Order>) {
             break;
         }
     }
+    // Before the client's leave is waited for: what is made for it only stops, and nothing more begins.
+    orders.close();
+    drop(flows);
     let _ = sink.close().await;
 }
 
