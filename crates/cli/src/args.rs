@@ -169,12 +169,19 @@ pub struct ServeArgs {
     /// Listen beyond this machine without TLS: keys and prompts can be read on the way
     #[arg(long)]
     pub insecure_listen: bool,
+    /// Serve HTTP only: clients that ask for a WebSocket are told to do without
+    #[arg(long)]
+    pub no_websocket: bool,
     /// Seconds that running responses are given to end when the server is told to
     #[arg(long, default_value_t = 30, value_name = "N")]
     pub drain_seconds: u64,
     /// Write a line of JSON for each request instead of one for people
     #[arg(long)]
     pub log_json: bool,
+    /// Send traces to this collector by OTLP/HTTP, such as http://localhost:4318
+    /// [default: $OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -12,6 +12,16 @@ pub struct Config {
     pub home: PathBuf, // what the user sets, and their key
     pub store: Store,
     pub endpoints: Endpoints,
+    pub telemetry: Telemetry,
+}
+
+/// OpenTelemetry's variables, as far as they are about where traces go.
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    pub endpoint: Option<String>,        // of all signals
+    pub traces_endpoint: Option<String>, // of traces, as it is
+    pub headers: String,
+    pub service: String,
 }
 
 impl Config {
@@ -30,6 +40,14 @@ impl Config {
             },
             data: path("FLINT_HOME").unwrap_or_else(|| data_home().join("flint")),
             home: path("FLINT_HOME").unwrap_or_else(|| config_home().join("flint")),
+            telemetry: Telemetry {
+                endpoint: text("OTEL_EXPORTER_OTLP_ENDPOINT"),
+                traces_endpoint: text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+                headers: text("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+                    .or_else(|| text("OTEL_EXPORTER_OTLP_HEADERS"))
+                    .unwrap_or_default(),
+                service: text("OTEL_SERVICE_NAME").unwrap_or_else(|| "flint".into()),
+            },
             cache,
         }
     }

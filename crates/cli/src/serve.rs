@@ -1,7 +1,7 @@
 //! `flint serve`: a model behind the Responses API.
 
 use crate::args::{ModelArgs, ServeArgs};
-use crate::config::Config;
+use crate::config::{Config, Telemetry};
 use crate::error::CliError;
 use crate::models;
 use crate::progress::Spinner;
@@ -17,7 +17,8 @@ use flint_server::keys::{self, Local, Ring, Table};
 use flint_server::limits::STORE_BYTES_DEFAULT;
 use flint_server::usage::Books;
 use flint_server::{
-    Data, Facts, Front, Gate, Model, Rules, Server, Settings as ServerSettings, Style, Tls, Truth,
+    Collector, Data, Facts, Front, Gate, Journal, Model, Outbox, Rules, Server, Settings as ServerSettings,
+    Style, Tls, Truth,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,14 +26,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
-    let front = front(args)?;
+    let (front, journal) = (front(args)?, journal(config, args)?);
     let settings = Settings::read(config)?;
     let data = Data::claim(args.data.as_ref().unwrap_or(&config.data))?;
     let keys = keys(config, &data)?;
     let books = Books::open(&data.database())?;
     let (model, supervisor) = open(config, model)?;
-    let style = if args.log_json { Style::Json } else { Style::Plain };
-    let rules = Rules { limits: settings.limits, prices: settings.prices, style };
+    let rules = Rules { limits: settings.limits, prices: settings.prices, journal };
     let gate = Gate::new(keys, books, rules, [model.name.as_str()]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
@@ -60,9 +60,25 @@ fn front(args: &ServeArgs) -> Result<Front, CliError> {
     Ok(Front {
         allow_hosts: args.allow_host.clone(),
         allow_origins: args.allow_origin.clone(),
+        websockets: !args.no_websocket,
         tls,
         drain: Duration::from_secs(args.drain_seconds),
     })
+}
+
+/// Where requests are told of.
+fn journal(config: &Config, args: &ServeArgs) -> Result<Journal, CliError> {
+    let style = if args.log_json { Style::Json } else { Style::Plain };
+    let Telemetry { endpoint, traces_endpoint, headers, service } = &config.telemetry;
+    let of_traces = |base: &String| format!("{}/v1/traces", base.trim_end_matches('/'));
+    let given = args.otlp.as_ref().map(of_traces).or_else(|| traces_endpoint.clone());
+    let Some(url) = given.or_else(|| endpoint.as_ref().map(of_traces)) else {
+        return Ok(Journal::new(style, None));
+    };
+    let collector =
+        Collector::new(&url, headers, service).map_err(|error| CliError::Usage(error.to_string()))?;
+    let outbox = Outbox::start(collector).map_err(CliError::io("the thread that sends traces"))?;
+    Ok(Journal::new(style, Some(outbox)))
 }
 
 /// The keys that open the server; the first start makes one for whoever starts it.

@@ -159,6 +159,37 @@ fn codex_with_a_script() {
     }
 }
 
+#[test]
+fn codex_does_without_a_websocket_that_is_switched_off() {
+    let call = json!({"name": "exec_command", "arguments": {"cmd": "cat note.txt"}});
+    let call = format!("<tool_call>\n{call}\n</tool_call>");
+    let lines = [("read the note", call.as_str()), ("", "It says marmalade.")];
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::scripted_in(home, &lines, 2000.0, &["--no-websocket"], &[]);
+    reads_the_note(&Codex::new(&server, support::MODEL, true), "read the note");
+    let said = server.said();
+    assert!(said.contains("GET /v1/responses 426") && !said.contains("WS /v1/responses"), "{said}");
+}
+
+/// The names in the timing event are those that the client's program has in it.
+#[test]
+fn codex_knows_the_names_of_timings() {
+    let server = Server::scripted(&[("", "so be it")], 2000.0);
+    let mut socket = server.socket_with(&[("x-responsesapi-include-timing-metrics", "true")]);
+    socket.send(&json!({"type": "response.create", "input": "hi"}));
+    socket.until("response.completed");
+    let timing = socket.next();
+    let metrics = timing["timing_metrics"].as_object().unwrap();
+    let names: Vec<&String> = metrics.keys().filter(|name| !name.starts_with("flint.")).collect();
+    assert_eq!(names.len(), 6, "{timing}");
+    let packages = clients().join("node_modules/@openai");
+    for name in names {
+        let mut grep = Command::new("grep");
+        grep.args(["-r", "-q", "-a", "-F", "--include=codex", name]).arg(&packages);
+        assert!(grep.status().unwrap().success(), "{name} is unknown to it");
+    }
+}
+
 /// `codex app-server`: what editors talk to, in lines of JSON.
 struct AppServer {
     child: Child,
@@ -247,4 +278,26 @@ fn codex_steers_and_interrupts_in_mid_stream() {
         (&end["params"]["turn"]["id"], &end["params"]["turn"]["status"]),
         (&turn, &json!("completed"))
     );
+}
+
+#[test]
+fn codex_shows_what_is_left_of_a_limit() {
+    let home = tempfile::tempdir().unwrap();
+    let limits = "[limits]\nrequests_a_minute = 8\ntokens_a_minute = 1_000_000\n";
+    std::fs::write(home.path().join("config.toml"), limits).unwrap();
+    let server = Server::scripted_in(home, &[("", "as you wish")], 2000.0, &[], &[]);
+    for websockets in [true, false] {
+        let codex = Codex::new(&server, support::MODEL, websockets);
+        let mut app = AppServer::start(&codex);
+        let thread = app.call("thread/start", json!({"cwd": codex.work.path()}))["thread"]["id"].clone();
+        let input = json!([{"type": "text", "text": "say it"}]);
+        app.call("turn/start", json!({"threadId": thread, "input": input}));
+        let told = app.until(|message| message["method"] == "account/rateLimits/updated");
+        let limits = &told["params"]["rateLimits"];
+        for window in ["primary", "secondary"] {
+            assert_eq!(limits[window]["windowDurationMins"], 1, "{limits}");
+        }
+        let used = limits["secondary"]["usedPercent"].as_f64().unwrap();
+        assert!((5.0..=60.0).contains(&used), "a few requests of eight: {limits}");
+    }
 }

@@ -225,6 +225,7 @@ fn limits_queue_usage_and_metrics() {
     a_key_has_its_limits(&server);
     the_queue_can_be_seen(&server);
     usage_adds_up(&server);
+    warm_ups_are_used_too(&server);
     metrics_can_be_read(&server);
     requests_are_traced_and_logged(&server);
 }
@@ -339,6 +340,29 @@ fn usage_adds_up(server: &Server) {
     let all: Value = serde_json::from_str(&stdout(&server.flint(&["usage", "--json"]))).unwrap();
     check(all.as_array().unwrap().iter().find(|row| row["key"] == "spender").unwrap());
     assert!(stdout(&server.flint(&["usage"])).contains("spender"));
+}
+
+fn warm_ups_are_used_too(server: &Server) {
+    let key = add_key(server, "warm");
+    let before = value_of(server, "gen_ai_client_token_usage_sum", "gen_ai_token_type=\"input\"");
+    let mut socket = server.socket_with(&[("authorization", &format!("Bearer {key}"))]);
+    let warm =
+        json!({"type": "response.create", "input": "Warm this for me.", "generate": false, "store": false});
+    socket.send(&warm);
+    let warm = socket.until("response.completed").pop().unwrap()["response"].clone();
+    let tokens = warm["usage"]["input_tokens"].as_u64().unwrap();
+    assert!(tokens > 10, "{warm}");
+    assert_eq!(warm["metadata"]["flint.tokens_prefilled"], tokens.to_string());
+    let next = json!({"type": "response.create", "input": [], "previous_response_id": warm["id"],
+        "max_output_tokens": 2, "store": false});
+    socket.send(&next);
+    let next = socket.until("response.incomplete").pop().unwrap()["response"]["usage"].clone();
+    assert!(next["input_tokens_details"]["cached_tokens"].as_u64().unwrap() > 10, "it was of use: {next}");
+    let sum = tokens + next["input_tokens"].as_u64().unwrap();
+    until("both are in the books", || get(server, &key, "/v1/usage").json()["total"]["requests"] == 2);
+    assert_eq!(get(server, &key, "/v1/usage").json()["total"]["input_tokens"], sum);
+    let after = value_of(server, "gen_ai_client_token_usage_sum", "gen_ai_token_type=\"input\"");
+    assert_eq!(after - before, sum as f64);
 }
 
 /// A sample of the metrics, by its name and part of its labels.

@@ -77,7 +77,8 @@ fn the_end_of_a_prompt_is_the_same_without_its_beginning() {
         (" again. ", "Fine."),
         ("Go on.", "Bye."),
     ];
-    let server = Server::scripted_as("qwen2.5-coder-1.5b", &lines, 1000.0);
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::scripted_in(home, &lines, 1000.0, &["-m", "qwen2.5-coder-1.5b"], &[]);
     let mut socket = server.socket();
     let tools = json!([{"type": "function", "name": "read", "parameters": {"type": "object",
         "properties": {"path": {"type": "string"}}, "required": ["path"]}}]);

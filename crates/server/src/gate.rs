@@ -5,7 +5,7 @@ use crate::drain::Drain;
 use crate::keys::Ring;
 use crate::limits::BOOKS_WRITTEN_SECONDS;
 use crate::metrics::Metrics;
-use crate::note::{Note, Style};
+use crate::note::{Journal, Note};
 use crate::ticket::Ticket;
 use crate::usage::Books;
 use flint_engine::message::Tenant;
@@ -21,7 +21,7 @@ pub struct Gate {
     pub books: Arc<Books>,
     pub metrics: Metrics,
     pub drain: Drain,
-    pub style: Style, // of the log
+    pub journal: Arc<Journal>,
     prices: HashMap<String, Price>,
     floor: Mutex<Floor>,
     moved: watch::Sender<()>, // the queue
@@ -32,7 +32,7 @@ pub struct Gate {
 pub struct Rules {
     pub limits: Limits,
     pub prices: HashMap<String, Price>, // of models, instead of the catalogue's
-    pub style: Style,
+    pub journal: Journal,
 }
 
 impl Gate {
@@ -48,7 +48,7 @@ impl Gate {
             books: Arc::new(books),
             metrics: Metrics::new(models),
             drain: Drain::default(),
-            style: rules.style,
+            journal: Arc::new(rules.journal),
             prices: rules.prices,
             floor: Mutex::new(Floor::new(rules.limits)),
             moved: watch::Sender::new(()),
@@ -70,10 +70,16 @@ impl Gate {
         let note = Note::current();
         if let Some(note) = &note {
             note.key(&holder.name);
-            note.model(model);
         }
         let ask = Ask::new(holder, model, request);
-        let entry = self.floor().enter(self.now_ns(), &ask).map_err(|refusal| refusal.error(&ask))?;
+        let (entry, standing) = {
+            let (mut floor, now_ns) = (self.floor(), self.now_ns());
+            (floor.enter(now_ns, &ask), floor.standing(now_ns, &ask))
+        };
+        if let Some(note) = &note {
+            note.standing(standing);
+        }
+        let entry = entry.map_err(|refusal| refusal.error(&ask))?;
         Ok(Ticket::new(self.clone(), ask, request.tier, entry, note))
     }
 

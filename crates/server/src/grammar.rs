@@ -2,7 +2,9 @@
 //!
 //! Free text may be anything, but where it comes to `{"name": "a declared tool", "arguments":`, in tags, in a
 //! code fence or bare, what follows are arguments under that tool's schema. So a call that has begun is a call
-//! that is valid.
+//! that is valid. gpt-oss, which marks everything with control tokens, has a grammar of its own (`harmony`).
+
+mod harmony;
 
 use crate::model::Model;
 use crate::prompt::Conversation;
@@ -10,6 +12,7 @@ use flint_engine::constrain::{Constraint, check, json_block};
 use flint_text::chat::Tool;
 use flint_text::parse::Format as Style;
 use flint_wire::{ApiError, Choice, Format, Request};
+use harmony::Answer;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -37,19 +40,15 @@ pub fn held(model: &Model, request: &Request, conversation: &Conversation) -> Re
         return Err(ApiError::invalid("tool_choice", "`tool_choice` asks for a tool that is not declared"));
     }
     let schema = schema(&request.format);
-    if model.facts.format == Style::Harmony || (tools.is_empty() && schema.is_none()) {
+    if tools.is_empty() && schema.is_none() {
         return Ok(Held::default());
     }
     if let Some(schema) = &schema {
         check_answer(model, schema)?;
     }
     let unenforced = loosen(model, &mut tools);
-    let grammar = match (must_call, &schema) {
-        (true, _) => strict(model, &tools, None),
-        (false, Some(schema)) => strict(model, &tools, Some(schema)),
-        (false, None) => free(model, &tools),
-    };
-    let constraint = Constraint::lark(grammar);
+    let constraint =
+        Constraint::lark(grammar(model, &tools, schema.as_ref().filter(|_| !must_call), must_call)?);
     match model.checked.pass(&constraint, check) {
         Ok(()) => Ok(Held { constraint: Some(constraint), unenforced }),
         Err(_) if !must_call && schema.is_none() => {
@@ -98,6 +97,28 @@ fn arguments(tool: &Tool) -> Value {
         keywords.entry("type").or_insert_with(|| "object".into());
     }
     schema
+}
+
+/// What may be written: a call or an answer under the schema, if there is one; else also text, unless it must be a call.
+fn grammar(
+    model: &Model,
+    tools: &[Tool],
+    answer: Option<&Value>,
+    must_call: bool,
+) -> Result<String, ApiError> {
+    match model.facts.format {
+        Style::Harmony => {
+            let answer = match answer {
+                Some(schema) => Answer::Json(schema),
+                None if must_call => Answer::None,
+                None => Answer::Text,
+            };
+            let lacks = |token| ApiError::internal(format!("{} has no token {token}", model.name));
+            harmony::grammar(|literal| special(model, literal), tools, answer).map_err(lacks)
+        }
+        Style::Tagged | Style::Llama3 if must_call || answer.is_some() => Ok(strict(model, tools, answer)),
+        Style::Tagged | Style::Llama3 => Ok(free(model, tools)),
+    }
 }
 
 /// Free text with calls in it.

@@ -27,6 +27,7 @@ mod messages;
 mod metrics;
 mod model;
 mod note;
+mod otlp;
 mod prepare;
 mod prompt;
 mod recent;
@@ -52,7 +53,8 @@ pub use data::{Data, DataError};
 pub use gate::{Gate, Rules};
 pub use listen::listen;
 pub use model::{Facts, Model, Truth};
-pub use note::Style;
+pub use note::{Journal, Style};
+pub use otlp::{Collector, CollectorError, Outbox};
 pub use server::{Server, Settings};
 pub use tls::{Tls, TlsError};
 
@@ -70,6 +72,7 @@ use tokio::net::TcpListener;
 pub struct Front {
     pub allow_hosts: Vec<String>,   // besides its own address and loopback
     pub allow_origins: Vec<String>, // of pages in browsers
+    pub websockets: bool,           // or only HTTP
     pub tls: Option<Tls>,
     pub drain: Duration, // what runs is given to end, once the server is to
 }
@@ -83,12 +86,14 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let gate = server.gate.clone();
-    let names =
-        Names::new(listener.local_addr()?, front.tls.is_some(), &front.allow_hosts, &front.allow_origins);
+    let address = listener.local_addr()?;
+    gate.journal.serves_at(address);
+    let names = Names::new(address, front.tls.is_some(), &front.allow_hosts, &front.allow_origins);
     let server = Arc::new(server);
     // Before anyone can ask: a response must not look as if nobody were making it.
     server.resume().await;
-    let router = http::router(server, Guard { keys: gate.keys.clone(), names });
+    let app = http::App { server, websockets: front.websockets };
+    let router = http::router(app, Guard { keys: gate.keys.clone(), names });
     let books = tokio::spawn(gate::keep_books(gate.books.clone()));
     let ending = gate.clone();
     let stop = async move {
@@ -116,6 +121,9 @@ pub async fn run(
         () = too_long => Ok(()),
     };
     books.abort();
+    let journal = gate.journal.clone();
+    let flush = move || journal.outbox().into_iter().for_each(Outbox::flush);
+    tokio::task::spawn_blocking(flush).await.map_err(io::Error::other)?;
     gate.books.write().map_err(io::Error::other)?;
     served
 }

@@ -83,3 +83,14 @@ pub const STATS_WAIT_MS_MAX: u64 = 500;
 /// TLS handshakes at the same time, and seconds that one may take.
 pub const HANDSHAKES_MAX: usize = 256;
 pub const HANDSHAKE_SECONDS_MAX: u64 = 10;
+/// Requests whose spans wait to be sent, and go in one batch; milliseconds after which a batch goes anyway.
+pub const SPAN_REQUESTS_WAITING_MAX: usize = 4096;
+pub const SPAN_BATCH_REQUESTS_MAX: usize = 256;
+pub const SPAN_BATCH_MS_MAX: u64 = 1000;
+/// How often a batch is tried, milliseconds before the second time (then twice as many), and seconds that one try
+/// may take.
+pub const SPAN_TRIES_MAX: usize = 3;
+pub const SPAN_TRY_PAUSE_MS: u64 = 200;
+pub const SPAN_POST_SECONDS_MAX: u64 = 5;
+/// Seconds that a server which ends waits for its spans to be sent.
+pub const SPAN_FLUSH_SECONDS_MAX: u64 = 5;

@@ -6,6 +6,7 @@ use crate::gate::Gate;
 use crate::history::conversation;
 use crate::limits::CONNECTION_RESPONSES_MAX;
 use crate::model::Model;
+use crate::note::Note;
 use crate::registry::Registry;
 use crate::store::Archive;
 use crate::turn::{Remember, Running, Turn};
@@ -98,6 +99,9 @@ impl Server {
         memory: Option<&Arc<Memory>>,
     ) -> Result<Arc<Running>, ApiError> {
         let model = self.model(request.model.as_deref())?;
+        if let Some(note) = Note::current() {
+            note.models(request.model.as_deref().unwrap_or(&model.name), &model.name);
+        }
         let ticket = self.gate.admit(tenant, &model.name, &request)?;
         let body = body.filter(|_| request.store);
         let (server, memory) = (self.clone(), memory.cloned());

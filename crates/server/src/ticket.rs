@@ -4,11 +4,11 @@
 use crate::admit::{Ask, Entry};
 use crate::drain::Guest;
 use crate::gate::Gate;
-use crate::note::Note;
+use crate::note::{Answered, Note};
 use crate::truth::Timing;
 use crate::turn::now;
 use crate::usage::Sum;
-use flint_wire::{Tier, Usage};
+use flint_wire::{ApiError, Tier, Usage};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
@@ -52,7 +52,7 @@ impl Ticket {
     }
 
     /// A response of the turn has ended and used this.
-    pub fn spent(&mut self, usage: Usage, timing: &Timing) {
+    pub fn spent(&mut self, response: &str, usage: Usage, timing: &Timing) {
         let Ticket { gate, ask, .. } = &*self;
         let used = u64::from(usage.input) + u64::from(usage.output);
         gate.floor().settle(gate.now_ns(), ask, self.charged, used);
@@ -60,10 +60,17 @@ impl Ticket {
         let sum = Sum::new(usage, &gate.price(&ask.model), self.tier);
         gate.books.add(ask.holder.tenant, &ask.model, now(), sum);
         if let Some(note) = &self.note {
-            note.used(usage);
+            note.answered(Answered { response: response.to_owned(), usage, timing: *timing });
         }
         // A successor of a steered response owes all that it uses.
         self.charged = 0;
+    }
+
+    /// A response of the turn came to nothing, which its status does not say once its head is out.
+    pub fn failed(&self, error: &ApiError) {
+        if let Some(note) = &self.note {
+            note.failed(error.code);
+        }
     }
 }
 
@@ -72,7 +79,7 @@ impl Drop for Ticket {
         let Ticket { gate, ask, entry, charged, began, .. } = &*self;
         let mut floor = gate.floor();
         match began {
-            // What never ran used nothing. What ran without telling, such as a warm-up, keeps its charge.
+            // What never ran used nothing. What ran without telling keeps its charge.
             None => floor.settle(gate.now_ns(), ask, *charged, 0),
             Some(began) => floor.took(&ask.model, began.elapsed().as_millis() as u64),
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Timing {
     pub arrived: Option<Instant>, // none: in an earlier process
+    pub queued_at: Option<Instant>,
     pub queued: Duration,
     pub rendered: Duration,
     pub sent: Option<Instant>, // to the engine
@@ -25,6 +26,11 @@ impl Timing {
 
     pub fn decode(&self) -> Option<Duration> {
         Some(self.ended?.duration_since(self.first_token?))
+    }
+
+    /// From the request to its first token, with the queue and the rendering.
+    pub fn first_token_after(&self) -> Option<Duration> {
+        Some(self.first_token?.duration_since(self.arrived?))
     }
 
     /// Tokens a second after the first.

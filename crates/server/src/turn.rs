@@ -252,6 +252,8 @@ impl Turn {
         let items = self.conversation.items.len();
         match generation {
             Ok(generation) => {
+                let (all, new) = (prepared.tokens.len() as u32, prepared.new_tokens().len() as u32);
+                self.account(all, Counts { new, cached: all - new, ..Counts::default() }, None, 0);
                 self.end(Status::Completed, None);
                 let Prepared { session, tokens, prints, .. } = prepared;
                 let history = prints.whole();
@@ -585,7 +587,7 @@ impl Turn {
         };
         response.usage = Some(usage);
         if let Some(ticket) = &mut self.ticket {
-            ticket.spent(usage, &self.timing);
+            ticket.spent(&self.running.id, usage, &self.timing);
         }
         response.metadata.extend(truth::measured(&self.timing, counts, broke));
     }
@@ -598,6 +600,9 @@ impl Turn {
     }
 
     fn fail(&mut self, error: &ApiError) {
+        if let Some(ticket) = &self.ticket {
+            ticket.failed(error);
+        }
         self.writer.fail(error.code, error.message.clone());
         self.close();
     }

@@ -50,12 +50,17 @@ impl Server {
 
     /// Serves answers that are given, at a given number of tokens a second.
     pub fn scripted(lines: &[(&str, &str)], rate: f64) -> Server {
-        Server::scripted_as(super::MODEL, lines, rate)
+        Server::scripted_in(tempfile::tempdir().unwrap(), lines, rate, &[], &[])
     }
 
-    /// The same in the format of another model.
-    pub fn scripted_as(model: &str, lines: &[(&str, &str)], rate: f64) -> Server {
-        let home = tempfile::tempdir().unwrap();
+    /// With what is in a home already, more arguments and variables.
+    pub fn scripted_in(
+        home: tempfile::TempDir,
+        lines: &[(&str, &str)],
+        rate: f64,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Server {
         let lines: Vec<Value> = lines
             .iter()
             .map(|(said, answer)| {
@@ -66,11 +71,15 @@ impl Server {
         let script = home.path().join("script.json");
         std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
         let script = script.to_str().unwrap().to_owned();
-        Server::start_in(home, &["-m", model, "--scripted", &script])
+        Server::start_with(home, &[&["--scripted", &script], args].concat(), variables)
     }
 
     pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
-        let (child, address) = launch(home.path(), args);
+        Server::start_with(home, args, &[])
+    }
+
+    fn start_with(home: tempfile::TempDir, args: &[&str], variables: &[(&str, &str)]) -> Server {
+        let (child, address) = launch(home.path(), args, variables);
         let key = read_key(home.path());
         Server { child, address, key, home }
     }
@@ -79,7 +88,7 @@ impl Server {
     pub fn restart(&mut self, args: &[&str]) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        (self.child, self.address) = launch(self.home.path(), args);
+        (self.child, self.address) = launch(self.home.path(), args, &[]);
     }
 
     pub fn pid(&self) -> u32 {
@@ -175,10 +184,11 @@ impl Server {
 }
 
 /// Starts a server and waits until it listens.
-fn launch(home: &Path, args: &[&str]) -> (Child, String) {
+fn launch(home: &Path, args: &[&str], variables: &[(&str, &str)]) -> (Child, String) {
     model_file();
     let mut command = flint();
     command.args(["serve", "--port", "0"]).args(args).env("FLINT_HOME", home);
+    command.envs(variables.iter().copied());
     if !args.contains(&"-m") {
         command.args(["-m", MODEL]);
     }

@@ -1,9 +1,10 @@
 //! The decision itself: in, waiting, or refused. It knows no clock and nobody waits for it.
 
 use super::limits::{Allowance, Limits};
-use super::meter::Meter;
+use super::meter::{Level, Meter};
 use super::pool::{Entry, Pool};
 use super::{Ask, Class};
+use crate::limits::{REQUESTS_A_MINUTE_DEFAULT, TOKENS_A_MINUTE_DEFAULT};
 use flint_engine::message::Tenant;
 use std::collections::HashMap;
 
@@ -20,6 +21,23 @@ struct Account {
     requests: Meter,
     tokens: Meter,
     turns: u32,
+}
+
+/// What a key has left of its limits; none where nobody has set one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Standing {
+    pub requests: Option<Level>,
+    pub tokens: Option<Level>,
+}
+
+impl Standing {
+    /// As the Codex CLI wants them, which knows no names of limits: a primary one and a secondary one.
+    pub fn windows(&self) -> [Option<Level>; 2] {
+        match (self.tokens, self.requests) {
+            (None, requests) => [requests, None],
+            both => both.into(),
+        }
+    }
 }
 
 /// Why a turn is not let in, and when it may be worth to ask again.
@@ -77,6 +95,19 @@ impl Floor {
         account.tokens.give_back(a_minute, charged.saturating_sub(used));
         if used > charged {
             account.tokens.spend(now_ns, a_minute, used - charged);
+        }
+    }
+
+    /// How the key stands with the model and class that it asks for.
+    pub fn standing(&self, now_ns: u64, ask: &Ask) -> Standing {
+        let allowed = self.allowance(ask);
+        let account = self.accounts.get(&ask.account()).copied().unwrap_or_default();
+        let level = |meter: Meter, a_minute, nobody_set: u64| {
+            (a_minute != nobody_set).then(|| meter.level(now_ns, a_minute))
+        };
+        Standing {
+            requests: level(account.requests, allowed.requests_a_minute, REQUESTS_A_MINUTE_DEFAULT),
+            tokens: level(account.tokens, allowed.tokens_a_minute, TOKENS_A_MINUTE_DEFAULT),
         }
     }
 
@@ -159,6 +190,15 @@ mod tests {
         let refused = floor.enter(0, &ask(1, 10)).unwrap_err();
         assert_eq!(refused, Refusal { why: Why::Requests { a_minute: 1 }, wait_s: 60 });
         assert!(floor.enter(0, &ask(2, 10)).is_ok());
+    }
+
+    #[test]
+    fn a_limit_that_somebody_set_is_shown() {
+        let mut floor = Floor::new(Limits { tokens_a_minute: 100, ..Limits::default() });
+        floor.enter(0, &ask(1, 40)).unwrap();
+        let standing = floor.standing(0, &ask(1, 40));
+        assert_eq!((standing.requests, standing.tokens.unwrap().left), (None, 60));
+        assert_eq!(floor.standing(0, &ask(2, 40)).tokens.unwrap().left, 100);
     }
 
     #[test]

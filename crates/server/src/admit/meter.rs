@@ -6,7 +6,23 @@ pub struct Meter {
     owes_until_ns: u64,
 }
 
+/// How much of a minute's worth is left.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Level {
+    pub a_minute: u64,
+    pub left: u64,
+    pub used: f64,       // of 1
+    pub full_in_ns: u64, // until nothing is owed
+}
+
 const MINUTE_NS: u64 = 60_000_000_000;
+
+impl Level {
+    /// The second at which nothing will be owed.
+    pub fn full_at_s(&self, now_s: u64) -> u64 {
+        now_s + self.full_in_ns.div_ceil(1_000_000_000)
+    }
+}
 
 impl Meter {
     /// Nanoseconds until there is room for `amount`; 0 if there is now. More than a minute's worth has room when
@@ -18,6 +34,15 @@ impl Meter {
         let owed_ns = self.owes_until_ns.saturating_sub(now_ns);
         let over_ns = owed_ns.saturating_add(cost_ns(a_minute, amount)).saturating_sub(MINUTE_NS);
         over_ns.min(owed_ns)
+    }
+
+    pub fn level(&self, now_ns: u64, a_minute: u64) -> Level {
+        let owed_ns = self.owes_until_ns.saturating_sub(now_ns);
+        let left_ns = MINUTE_NS.saturating_sub(owed_ns);
+        let left = u128::from(left_ns) * u128::from(a_minute) / u128::from(MINUTE_NS);
+        let used = 1.0 - left_ns as f64 / MINUTE_NS as f64;
+        // No more than the whole is left, so it fits.
+        Level { a_minute, left: left as u64, used, full_in_ns: owed_ns }
     }
 
     pub fn spend(&mut self, now_ns: u64, a_minute: u64, amount: u64) {
@@ -63,6 +88,18 @@ mod tests {
         assert_eq!(meter.wait_ns(0, 60, 1000), 0);
         meter.spend(0, 60, 1);
         assert_eq!(meter.wait_ns(0, 60, 1000), SECOND_NS);
+    }
+
+    #[test]
+    fn a_level_says_what_is_left_and_until_when() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.level(0, 60), Level { a_minute: 60, left: 60, used: 0.0, full_in_ns: 0 });
+        meter.spend(0, 60, 15);
+        let level = Level { a_minute: 60, left: 45, used: 0.25, full_in_ns: 15 * SECOND_NS };
+        assert_eq!(meter.level(0, 60), level);
+        assert_eq!(meter.level(5 * SECOND_NS, 60).left, 50);
+        meter.spend(0, 60, 600);
+        assert_eq!((meter.level(0, 60).left, meter.level(0, 60).used), (0, 1.0));
     }
 
     #[test]

@@ -5,8 +5,9 @@ mod limits;
 mod meter;
 mod pool;
 
-pub use floor::{Floor, Refusal, Why};
+pub use floor::{Floor, Refusal, Standing, Why};
 pub use limits::{Limits, Rule};
+pub use meter::Level;
 pub use pool::Entry;
 
 use crate::keys::Holder;

@@ -5,6 +5,7 @@ mod completions;
 mod count;
 mod items;
 mod models;
+mod noted;
 mod plain;
 mod query;
 mod responses;
@@ -14,7 +15,6 @@ mod watch;
 
 use crate::guard::{Guard, guard};
 use crate::limits::REQUEST_BYTES_MAX;
-use crate::note::noted;
 use crate::server::Server;
 use crate::ws;
 use axum::Router;
@@ -32,11 +32,11 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct App {
     pub server: Arc<Server>,
+    pub websockets: bool, // or only HTTP
 }
 
-pub fn router(server: Arc<Server>, door: Guard) -> Router {
-    let style = server.gate.style;
-    let app = App { server };
+pub fn router(app: App, door: Guard) -> Router {
+    let journal = app.server.gate.journal.clone();
     let v1 = Router::new()
         .route("/responses", post(responses::create).get(ws::upgrade))
         .route("/chat/completions", post(chat::create))
@@ -56,7 +56,7 @@ pub fn router(server: Arc<Server>, door: Guard) -> Router {
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .layer(from_fn_with_state(Arc::new(door), guard))
         .layer(from_fn(plain::dress))
-        .layer(from_fn_with_state(style, noted))
+        .layer(from_fn_with_state(journal, noted::noted))
         .with_state(app)
 }
 

@@ -4,6 +4,7 @@ use super::query::Query;
 use super::responses::last;
 use super::{App, Failed, json, sse};
 use crate::keys::Holder;
+use crate::note::Note;
 use crate::store::{Kept, Tail};
 use crate::turn::{Control, wait};
 use axum::Extension;
@@ -27,8 +28,11 @@ pub async fn get(
     // First what runs: a response leaves there only when it is whole in the store.
     let running = app.server.registry.find(&id, holder.tenant);
     let kept = kept(&app, &id, holder.tenant).await?;
+    let mut response = response(&kept)?;
+    if let (Some(note), Some(served)) = (Note::current(), response["model"].as_str()) {
+        note.models(response["metadata"]["flint.model_asked"].as_str().unwrap_or(served), served);
+    }
     if !stream {
-        let mut response = response(&kept)?;
         if let Some(position) = running.and_then(|running| running.position()) {
             wait::stand_at(&mut response, position);
         }

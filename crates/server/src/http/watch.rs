@@ -56,6 +56,7 @@ pub async fn metrics(State(app): State<App>) -> Result<Response, Failed> {
     let mut page = Page::default();
     app.server.gate.metrics.write(&mut page);
     turns(&app, &mut page);
+    app.server.gate.journal.outbox().into_iter().for_each(|outbox| outbox.write(&mut page));
     let models = app.server.models.clone();
     let stats = blocking(move || models.into_iter().map(stats_of).collect::<Vec<_>>()).await?;
     engines(&stats, &mut page);

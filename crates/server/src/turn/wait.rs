@@ -60,6 +60,7 @@ impl Turn {
     async fn wait(&mut self, ticket: &Ticket, controls: &mut mpsc::Receiver<Control>) -> bool {
         let mut moves = ticket.moves();
         let (since, mut told) = (Instant::now(), None);
+        self.timing.queued_at = Some(since);
         let detached = self.request.background || self.past.resumed;
         let log = self.running.log.clone();
         let abandoned = log.abandoned();

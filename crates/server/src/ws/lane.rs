@@ -1,16 +1,18 @@
 //! One conversation on a connection: turns in the order in which they came.
 
-use super::Connection;
 use super::watch::Watch;
+use super::{Connection, limits};
 use crate::limits::LANE_TURNS_WAITING_MAX;
 use crate::note::Note;
-use crate::trace::Trace;
-use crate::turn::{Control, Running, Steered};
+use crate::turn::{Control, Running, Steered, now};
 use flint_wire::{ApiError, Create, Frame, Item, Request};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
+
+/// Where the Codex CLI names the trace of one turn; others have that of the upgrade.
+const TRACEPARENT: &str = "ws_request_header_traceparent";
 
 /// The reading side's end of a lane. Dropping it lets the lane finish what it has.
 pub struct Lane {
@@ -107,7 +109,7 @@ impl Lane {
             "steer": {"id": null, "previous_response_id": previous, "input": input},
             "error": {"type": "invalid_request_error", "code": "response_not_running", "message": message},
         });
-        self.send(frame).await;
+        send(&self.connection, &self.name, Some(frame)).await;
     }
 
     fn meant(&self, previous: &str) -> Option<Arc<Running>> {
@@ -117,13 +119,15 @@ impl Lane {
     async fn error(&self, error: &ApiError) {
         self.connection.outlet.frame(error.frame(self.name.as_deref())).await;
     }
+}
 
-    async fn send(&self, mut frame: Value) {
-        if let Some(name) = &self.name {
-            frame["stream_id"] = name.as_str().into();
-        }
-        self.connection.outlet.frame(frame).await;
+/// One frame of a lane, if there is one.
+async fn send(connection: &Connection, name: &Option<String>, frame: Option<Value>) {
+    let Some(mut frame) = frame else { return };
+    if let Some(name) = name {
+        frame["stream_id"] = name.as_str().into();
     }
+    connection.outlet.frame(frame).await;
 }
 
 /// Makes the turns of a lane, one after the other.
@@ -147,7 +151,7 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
     let mut arrived = Instant::now();
     append_waiting(state, &mut body);
     let Connection { outlet, timed, .. } = connection;
-    let mut running = match begin(connection, &body).await {
+    let mut running = match begin(connection, name, &body).await {
         Ok(running) => running,
         Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
     };
@@ -168,16 +172,25 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
 }
 
 /// Begins the turn, with a note of its own: a connection has many.
-async fn begin(connection: &Connection, body: &Value) -> Result<Arc<Running>, ApiError> {
-    let Connection { server, memory, tenant, traceparent, .. } = connection;
-    let trace = Trace::continued(traceparent.as_deref());
-    let note = Note::new(server.gate.style, "WS", "/v1/responses", trace);
+async fn begin(
+    connection: &Connection,
+    name: &Option<String>,
+    body: &Value,
+) -> Result<Arc<Running>, ApiError> {
+    let Connection { server, memory, tenant, traceparent, is_codex, .. } = connection;
+    let own = body["client_metadata"][TRACEPARENT].as_str();
+    let journal = &server.gate.journal;
+    let trace = journal.trace(own.or(traceparent.as_deref()));
+    let note = Note::new(journal.clone(), "WS", "/v1/responses", trace);
     let turn = async {
         let request = Request::parse(body)?;
         server.turn(request, Some(body), *tenant, Some(memory)).await
     };
     let begun = note.clone().during(turn).await;
     note.status(begun.as_ref().map_or_else(|error| error.status, |_| 200));
+    if let Some(standing) = note.stands().filter(|_| *is_codex) {
+        send(connection, name, limits::event(&standing, now())).await;
+    }
     begun
 }
 

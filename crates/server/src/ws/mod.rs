@@ -5,10 +5,11 @@
 //! rings. What falls off its ring is read from the store; where the response is not stored, the connection ends.
 
 mod lane;
+mod limits;
 mod outlet;
 mod watch;
 
-use crate::http::App;
+use crate::http::{App, Failed};
 use crate::keys::Holder;
 use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_CLOSE_SECONDS_MAX, SOCKET_SECONDS_MAX};
 use crate::note::Note;
@@ -34,6 +35,7 @@ pub(super) struct Connection {
     pub memory: Arc<Memory>,
     pub tenant: Tenant,
     pub outlet: Outlet,
+    pub is_codex: bool,
     pub timed: bool,                 // the client wants to know what its turns took
     pub traceparent: Option<String>, // of the upgrade
     pub turns: Turns,
@@ -51,13 +53,19 @@ impl Connection {
     }
 }
 
-/// The upgrade; 426 to who asks for this path without one.
+/// The upgrade; 426 to who asks for this path without one, or where there are none.
 pub async fn upgrade(
     State(app): State<App>,
     Extension(holder): Extension<Holder>,
     request: Request,
 ) -> Response {
+    if !app.websockets {
+        let message = "WebSockets are switched off here: POST to the same path";
+        let error = ApiError::bad_request("websockets_off", message);
+        return Failed(ApiError { status: 426, ..error }).into_response();
+    }
     let (mut parts, _) = request.into_parts();
+    let is_codex = limits::wanted(&parts.headers);
     let timed = watch::wanted(&parts.headers);
     let traceparent = Note::current().map(|note| note.trace.header());
     match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
@@ -70,7 +78,7 @@ pub async fn upgrade(
                 let (server, memory, tenant, turns) =
                     (app.server, Arc::default(), holder.tenant, Turns::new(0));
                 serve(
-                    Connection { server, memory, tenant, outlet, timed, traceparent, turns },
+                    Connection { server, memory, tenant, outlet, is_codex, timed, traceparent, turns },
                     stream,
                     writing,
                 )

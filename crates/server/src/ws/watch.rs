@@ -49,6 +49,7 @@ impl Watch {
         let engine = prefill + decode;
         self.token_to_frame_us.sort_unstable();
         let gaps = self.token_to_frame_us.len().saturating_sub(1);
+        let between_tokens_ms = ms(decode) / gaps.max(1) as f64;
         let mut event = json!({
             "type": "responsesapi.websocket_timing",
             "response_id": self.running.id,
@@ -56,7 +57,9 @@ impl Watch {
                 "responses_duration_excl_engine_and_client_tool_time_ms": ms(whole.saturating_sub(engine)),
                 "engine_service_total_ms": ms(engine),
                 "engine_service_ttft_total_ms": ms(prefill),
-                "engine_service_tbt_across_engine_calls_ms": ms(decode) / gaps.max(1) as f64,
+                "engine_iapi_ttft_total_ms": ms(timing.first_token_after().unwrap_or_default()),
+                "engine_service_tbt_across_engine_calls_ms": between_tokens_ms,
+                "engine_iapi_tbt_across_engine_calls_ms": between_tokens_ms,
                 "flint.first_frame_ms": self.first_frame_after.map(ms),
                 "flint.tokens_timed": self.token_to_frame_us.len(),
                 "flint.token_to_frame_us_p50": quantile(&self.token_to_frame_us, 0.5),
