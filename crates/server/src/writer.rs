@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Room for an event when it is written; one that shows the whole response takes more.
+const EVENT_BYTES_USUAL: usize = 512;
+
 /// A response as it grows. What it says goes to `frames`, in order.
 pub struct Writer {
     pub response: Response,
@@ -317,7 +320,8 @@ impl Writer {
 
     fn frame(&self, event: &Event<'_>) -> Frame {
         let numbered = Numbered { event, sequence_number: self.number };
-        let json = serde_json::to_vec(&numbered).expect("events have string keys only");
+        let mut json = Vec::with_capacity(EVENT_BYTES_USUAL);
+        serde_json::to_writer(&mut json, &numbered).expect("events have string keys only");
         // Many wait in rings: no more room than they need.
         let json = Bytes::from(json.into_boxed_slice());
         Frame { number: self.number, json, last: event.is_last(), token_at: self.token_at }

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SESSIONS: usize = 3;
-const TURNS: usize = 24; // of one session
+const TURNS: usize = 28; // of one session
+const LATE_TURNS: usize = 5; // the last of these, when the history is long
 const STREAMED_TOKENS: usize = 500;
 const CPU_TURNS: usize = 24; // of STREAMED_TOKENS each
 const WARM_ROUNDS: usize = 9;
@@ -43,23 +44,27 @@ fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
         turns.iter().enumerate().map(|(number, turn)| turn.line(number > 0)).collect();
     let settings = Settings { model: Some(session::MODEL), script: Some(&lines), ..Settings::default() };
     let served = Served::start(program, &settings)?;
-    let (mut socket_us, mut http_us) = (Vec::new(), Vec::new());
+    let (mut socket, mut http) = (Vec::new(), Vec::new());
     for session in 0..=SESSIONS {
         let own = session_on_socket(&served, &turns)?;
         let other = session_on_http(&served, &turns)?;
         // The first of each warms the server.
         if session > 0 {
-            socket_us.extend(own);
-            http_us.extend(other);
+            socket.push(own);
+            http.push(other);
         }
     }
-    let render_us = median(socket_us.iter().map(|turn| turn.render_us).collect());
-    let whole_us = |turns: &[Overhead]| median(turns.iter().map(|turn| turn.us).collect());
-    let (socket_us, http_us) = (whole_us(&socket_us), whole_us(&http_us));
+    let all = |sessions: &[Vec<Overhead>], from: usize, of: fn(&Overhead) -> f64| {
+        median(sessions.iter().flat_map(|turns| turns[from..].iter().map(of)).collect())
+    };
+    let whole = |turn: &Overhead| turn.us;
+    let (socket_us, http_us) = (all(&socket, 0, whole), all(&http, 0, whole));
+    let late = socket[0].len() - LATE_TURNS;
+    let (socket_late_us, http_late_us) = (all(&socket, late, whole), all(&http, late, whole));
     Ok(vec![
         Measured::beside("turn_overhead_ws_us", socket_us, "us", http_us),
-        Measured::alone("turn_overhead_http_us", http_us, "us"),
-        Measured::alone("turn_render_ws_us", render_us, "us"),
+        Measured::beside("turn_overhead_late_ws_us", socket_late_us, "us", http_late_us),
+        Measured::alone("turn_render_ws_us", all(&socket, 0, |turn| turn.render_us), "us"),
     ])
 }
 
