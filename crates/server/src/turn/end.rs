@@ -1,0 +1,149 @@
+//! The end of a response, and what becomes of its sequence.
+
+use super::follow::{Ended, How};
+use super::{Leg, Past, Running, Turn, now, writer};
+use crate::prepare::{Prepared, go_on};
+use crate::server::Remembered;
+use crate::sessions::{Fingerprints, Session};
+use crate::store::{Ending, Pen};
+use crate::truth::{self, Timing};
+use flint_engine::message::{Break, Counts, FinishReason};
+use flint_wire::{ApiError, Incomplete, Item, Status, Usage};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Turn {
+    /// Ends the response, and leaves its sequence to who comes next.
+    pub(super) fn finish(&mut self, prepared: Prepared, ended: Ended) -> Leg {
+        let Ended { how, counts, broke, tokens, done, reasoning } = ended;
+        self.account(prepared.tokens.len() as u32, counts, broke, reasoning);
+        let mut steered = None;
+        match how {
+            How::Finished(FinishReason::Length | FinishReason::Context) => {
+                self.end(Status::Incomplete, Some(Incomplete::MaxOutputTokens));
+            }
+            How::Finished(FinishReason::Stop) | How::StopString => self.end(Status::Completed, None),
+            How::Finished(FinishReason::Cancelled) | How::Cancelled => self.end(Status::Cancelled, None),
+            How::Interrupted => {
+                self.writer.interrupt();
+                self.close();
+            }
+            How::Steered(items, successor) => {
+                self.end(Status::Incomplete, Some(Incomplete::Steered));
+                steered = Some((items, successor));
+            }
+            How::Failed(error) => {
+                self.fail(&error);
+                return Leg::Over(None);
+            }
+        }
+        let session = self.settle(prepared, tokens, done);
+        match steered {
+            None => Leg::Over(Some(session)),
+            Some((items, successor)) => self.succeed(session, items, successor),
+        }
+    }
+
+    /// The session after the response: its tokens say exactly what the response's items say.
+    fn settle(&mut self, prepared: Prepared, generated: Vec<u32>, done: usize) -> Session {
+        let Prepared { session, mut tokens, .. } = prepared;
+        let kept = match self.writer.dropped_an_item() {
+            true => &generated[..done],
+            false => &generated[..],
+        };
+        tokens.extend_from_slice(kept);
+        if kept.len() < generated.len() {
+            // If the engine is down it forgets the sequence, and a longer one does no harm.
+            let _ = self.model.engine.truncate(session.sequence, tokens.len() as u32);
+        }
+        self.conversation.items.extend(self.writer.items());
+        let prints = Fingerprints::of(&self.conversation);
+        Session {
+            tokens,
+            items: self.conversation.items.len(),
+            history: prints.whole(),
+            answered: !kept.is_empty(),
+            key: self.request.cache_key.clone().or(session.key),
+            warming: None,
+            ..session
+        }
+    }
+
+    /// Goes on as the successor of a response that was steered.
+    fn succeed(&mut self, session: Session, items: Vec<Arc<Item>>, successor: Arc<Running>) -> Leg {
+        let arrived = Instant::now();
+        let previous = std::mem::replace(&mut self.running, successor);
+        self.origin = self.origin.take().map(|origin| origin.successor(self));
+        self.conversation.items.extend(items);
+        let prints = Fingerprints::of(&self.conversation);
+        self.request.previous = flint_wire::Previous::Response(previous.id.clone());
+        self.writer =
+            writer(&self.model, &self.request, &self.conversation, &self.running, now(), &self.held);
+        self.pen = Pen::unstored(self.running.clone(), self.server.registry.clone());
+        self.past = Past::default();
+        match go_on(&self.model, &self.conversation, session, prints, true) {
+            Ok(prepared) => {
+                self.timing =
+                    Timing { arrived: Some(arrived), rendered: arrived.elapsed(), ..Timing::default() };
+                Leg::Steered(Box::new(prepared))
+            }
+            Err(error) => {
+                self.server.registry.started(&self.running);
+                self.writer.created();
+                self.fail(&error);
+                Leg::Over(None)
+            }
+        }
+    }
+
+    pub(super) fn account(&mut self, input: u32, counts: Counts, broke: Option<Break>, reasoning: u32) {
+        self.running.timing.get_or_init(|| self.timing);
+        let response = &mut self.writer.response;
+        let usage = Usage {
+            input,
+            // After a restart the tokens that had been generated are prefilled too.
+            cached: counts.cached.min(input),
+            output: counts.generated,
+            reasoning,
+        };
+        response.usage = Some(usage);
+        if let Some(ticket) = &mut self.ticket {
+            ticket.spent(&self.running.id, usage, &self.timing);
+        }
+        response.metadata.extend(truth::measured(&self.timing, counts, broke));
+    }
+
+    pub(super) fn end(&mut self, status: Status, incomplete: Option<Incomplete>) {
+        self.writer.response.completed_at = (status == Status::Completed).then(now);
+        self.writer.response.usage.get_or_insert_default();
+        self.writer.end(status, incomplete);
+        self.close();
+    }
+
+    pub(super) fn fail(&mut self, error: &ApiError) {
+        if let Some(ticket) = &self.ticket {
+            ticket.failed(error);
+        }
+        self.writer.fail(error.code, error.message.clone());
+        self.close();
+    }
+
+    /// The last event goes out after everyone who may ask for more knows the response.
+    pub(super) fn close(&mut self) {
+        let mut items = self.conversation.items.clone();
+        items.extend(self.writer.items());
+        let remembered = Remembered { items, tenant: self.tenant, stored: self.pen.is_stored() };
+        if let Some(on_end) = &self.on_end {
+            on_end(&self.running.id, remembered);
+        }
+        self.flush();
+    }
+
+    /// Lets go of the events that were written since the last time, as one whole.
+    pub(super) fn flush(&mut self) {
+        let frames = self.writer.take();
+        let response = &self.writer.response;
+        let ending = || Ending { status: response.status, response: response.json() };
+        self.pen.write(frames, || response.status.is_final().then(ending));
+    }
+}
