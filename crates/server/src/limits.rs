@@ -18,6 +18,9 @@ pub const LANES_MAX: usize = 64;
 pub const LANE_TURNS_WAITING_MAX: usize = 16;
 /// Frames of one WebSocket that wait to be written, besides the events of responses.
 pub const SOCKET_FRAMES_WAITING_MAX: usize = 256;
+
+/// Bytes of events that wait to be sent together.
+pub const SOCKET_UNSENT_BYTES_MAX: usize = 16 << 10;
 /// Tokens of one response whose way out is timed, for a client that asks.
 pub const TIMED_TOKENS_MAX: usize = 65_536;
 /// Controls (steer, interrupt, cancel) that wait for one running turn.

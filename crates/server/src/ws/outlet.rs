@@ -1,13 +1,14 @@
 //! The writing half of a connection.
 
 use super::watch::Watch;
-use crate::limits::SOCKET_FRAMES_WAITING_MAX;
-use crate::log::Read;
+use crate::limits::{SOCKET_FRAMES_WAITING_MAX, SOCKET_UNSENT_BYTES_MAX};
+use crate::log::{Frame, Read};
 use crate::store::Tail;
 use axum::extract::ws::{Message, Utf8Bytes, WebSocket};
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, SplitSink};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -68,62 +69,107 @@ struct Flow {
     done: oneshot::Sender<()>,
 }
 
-async fn write(mut sink: Sink, mut orders: mpsc::Receiver<Order>) {
-    let mut flows = FuturesUnordered::new();
-    loop {
-        let message = tokio::select! {
-            order = orders.recv() => match order {
-                Some(Order::Frame(frame)) => Message::Text(frame.to_string().into()),
-                Some(Order::Response(flow)) => {
-                    flows.push(next(flow));
-                    continue;
-                }
-                Some(Order::Close) | None => break,
-            },
-            Some((mut flow, read)) = flows.next() => match read {
-                Read::Frame(frame) => {
-                    let message = encode(frame.json, flow.stream.as_deref());
-                    if sink.send(message).await.is_err() {
-                        break;
-                    }
-                    if let (Some(watch), Some(at)) = (&mut flow.watch, frame.token_at) {
-                        watch.written(at);
-                    }
-                    if !frame.last {
-                        flows.push(next(flow));
-                        continue;
-                    }
-                    let Flow { stream, watch, done, .. } = flow;
-                    if let Some(watch) = watch
-                        && sink.send(Message::Text(watch.event(stream.as_deref()).to_string().into())).await.is_err()
-                    {
-                        break;
-                    }
-                    let _ = done.send(());
-                    continue;
-                }
-                Read::End => continue,
-                // The client has read too slowly to be told everything.
-                Read::Lost => break,
-            },
-        };
-        if sink.send(message).await.is_err() {
-            break;
-        }
-    }
+/// What is to be done next.
+enum Task {
+    Order(Order),
+    Told(Flow, Read),
+}
+
+/// The client is gone, or has to go.
+struct Gone;
+
+/// The socket, and the responses that go out on it.
+struct Writing {
+    sink: Sink,
+    unsent_bytes: usize, // written, but not given to the kernel yet
+    flows: FuturesUnordered<BoxFuture<'static, (Flow, Read)>>,
+}
+
+async fn write(sink: Sink, mut orders: mpsc::Receiver<Order>) {
+    let mut writing = Writing { sink, unsent_bytes: 0, flows: FuturesUnordered::new() };
+    while let Ok(task) = writing.next(&mut orders).await
+        && writing.perform(task).await.is_ok()
+    {}
+    let Writing { mut sink, flows, .. } = writing;
     // Before the client's leave is waited for: what is made for it only stops, and nothing more begins.
     orders.close();
     drop(flows);
     let _ = sink.close().await;
 }
 
-async fn next(mut flow: Flow) -> (Flow, Read) {
+impl Writing {
+    /// What comes next. What is written goes out together, as soon as nothing more is ready.
+    async fn next(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<Task, Gone> {
+        if self.unsent_bytes > 0 {
+            match self.ready(orders).now_or_never() {
+                Some(task) => return task,
+                None => self.send().await?,
+            }
+        }
+        self.ready(orders).await
+    }
+
+    async fn ready(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<Task, Gone> {
+        tokio::select! {
+            order = orders.recv() => order.map(Task::Order).ok_or(Gone),
+            Some((flow, read)) = self.flows.next() => Ok(Task::Told(flow, read)),
+        }
+    }
+
+    async fn perform(&mut self, task: Task) -> Result<(), Gone> {
+        match task {
+            Task::Order(Order::Frame(frame)) => self.put(frame.to_string().into()).await,
+            Task::Order(Order::Response(flow)) => {
+                self.flows.push(told(flow).boxed());
+                Ok(())
+            }
+            Task::Told(flow, Read::Frame(frame)) => self.event(flow, frame).await,
+            Task::Told(_, Read::End) => Ok(()),
+            // The client has read too slowly to be told everything.
+            Task::Told(_, Read::Lost) | Task::Order(Order::Close) => Err(Gone),
+        }
+    }
+
+    /// Writes an event of a response.
+    async fn event(&mut self, mut flow: Flow, frame: Frame) -> Result<(), Gone> {
+        self.put(encode(frame.json, flow.stream.as_deref())).await?;
+        if let (Some(watch), Some(at)) = (&mut flow.watch, frame.token_at) {
+            self.send().await?;
+            watch.written(at);
+        }
+        if !frame.last {
+            self.flows.push(told(flow).boxed());
+            return Ok(());
+        }
+        let Flow { stream, watch, done, .. } = flow;
+        if let Some(watch) = watch {
+            self.put(watch.event(stream.as_deref()).to_string().into()).await?;
+        }
+        self.send().await?;
+        let _ = done.send(());
+        Ok(())
+    }
+
+    /// Writes a message; it is sent at the latest when `SOCKET_UNSENT_BYTES_MAX` wait.
+    async fn put(&mut self, text: Utf8Bytes) -> Result<(), Gone> {
+        self.unsent_bytes += text.len();
+        self.sink.feed(Message::Text(text)).await.map_err(|_| Gone)?;
+        if self.unsent_bytes > SOCKET_UNSENT_BYTES_MAX { self.send().await } else { Ok(()) }
+    }
+
+    async fn send(&mut self) -> Result<(), Gone> {
+        self.unsent_bytes = 0;
+        self.sink.flush().await.map_err(|_| Gone)
+    }
+}
+
+async fn told(mut flow: Flow) -> (Flow, Read) {
     let read = flow.reader.next().await;
     (flow, read)
 }
 
 /// The event, with its lane's name if it has one.
-fn encode(json: Bytes, stream: Option<&str>) -> Message {
+fn encode(json: Bytes, stream: Option<&str>) -> Utf8Bytes {
     let json = match stream {
         None => json,
         Some(stream) => {
@@ -132,8 +178,5 @@ fn encode(json: Bytes, stream: Option<&str>) -> Message {
             Bytes::from([body, b",\"stream_id\":", name.as_bytes(), b"}"].concat())
         }
     };
-    match Utf8Bytes::try_from(json) {
-        Ok(text) => Message::Text(text),
-        Err(_) => Message::Text(Utf8Bytes::from_static("{}")),
-    }
+    Utf8Bytes::try_from(json).unwrap_or_else(|_| Utf8Bytes::from_static("{}"))
 }
