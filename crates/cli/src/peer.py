@@ -1,4 +1,4 @@
-"""llama.cpp as a measuring device: one JSON order a line in, one JSON result a line out."""
+"""llama.cpp as a measuring device: the address of its HTTP server, then one JSON order a line in, one JSON result a line out."""
 
 import json
 import os
@@ -20,7 +20,7 @@ params.n_gpu_layers = 0
 params.cache_ram_mib = 0
 params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
 server = xllamacpp.Server(params)
-print("ready", file=answers, flush=True)
+print(server.listening_address, file=answers, flush=True)
 
 for line in sys.stdin:
     order = json.loads(line)

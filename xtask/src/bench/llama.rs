@@ -1,7 +1,7 @@
 //! llama.cpp's HTTP server, from the package that `flint bench --peer llama.cpp` installs.
 
 use crate::wire::{MODEL, next_event};
-use crate::{Outcome, paths, python};
+use crate::{Outcome, paths};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -23,7 +23,10 @@ impl Llama {
         let Some(python) = installed()? else { return Ok(None) };
         let model = paths::cache()?.join("models").join(format!("{MODEL}.gguf"));
         let mut command = Command::new(python);
-        command.arg(python::script("llama_server.py")).arg(model).args([&threads.to_string(), CONTEXT]);
+        command
+            .arg(paths::repository().join("crates/cli/src/peer.py"))
+            .arg(model)
+            .args([&threads.to_string(), CONTEXT]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         let mut line = String::new();

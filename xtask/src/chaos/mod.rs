@@ -45,7 +45,7 @@ impl Plan {
             leaving: 24,
             slow: 4,
             bursts: 1,
-            // Not a promise: the tests run without optimisation, beside one another.
+            // Not a promise: tests run beside one another.
             refused_max: Duration::from_secs(2),
         }
     }
