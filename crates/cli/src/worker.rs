@@ -3,7 +3,7 @@
 use crate::args::{ModelArgs, WorkerArgs};
 use crate::error::CliError;
 use crate::scripted;
-use flint_engine::constrain::{Piece, Vocabulary};
+use flint_engine::constrain::Vocabulary;
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
@@ -12,7 +12,6 @@ use flint_engine::runner::{Runner, RunnerError};
 use flint_engine::step::Engine;
 use flint_engine::worker;
 use flint_open::ModelText;
-use flint_text::{TokenKind, Tokenizer};
 use std::path::Path;
 
 /// Tokens of the KV pool where nobody says how many.
@@ -57,17 +56,7 @@ pub fn load(args: &ModelArgs, path: &Path) -> Result<Loaded<Cpu>, ModelError> {
 /// What the model's tokens spell, read anew: until a constraint needs it, it would only take room.
 fn vocabulary(path: &Path) -> Result<Vocabulary, CliError> {
     let tokenizer = ModelText::read(&ModelFile::open(path)?)?.tokenizer;
-    let pieces = (0..tokenizer.vocab_size() as u32).map(|id| piece(&tokenizer, id)).collect();
-    Ok(Vocabulary { pieces })
-}
-
-fn piece(tokenizer: &Tokenizer, id: u32) -> Piece {
-    let bytes = tokenizer.token_bytes(id);
-    match tokenizer.kind(id) {
-        TokenKind::Text | TokenKind::Verbatim => Piece::Text(bytes.to_vec()),
-        TokenKind::Marker | TokenKind::Control => Piece::Special(String::from_utf8_lossy(bytes).into_owned()),
-        TokenKind::Unused => Piece::Unused,
-    }
+    Ok(flint_open::vocabulary(&tokenizer))
 }
 
 /// The vocabulary and what else loading needed is freed, but the allocator would keep it.

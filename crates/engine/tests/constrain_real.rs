@@ -3,13 +3,14 @@
 mod common;
 
 use common::{generate, request, run, tokens_of};
-use flint_engine::constrain::{Allowed, Compiler, Constraint, Piece, Vocabulary, json_block};
+use flint_engine::constrain::{Allowed, Compiler, Constraint, json_block};
 use flint_engine::device::cpu::{Cpu, default_threads};
-use flint_engine::load::{self, ModelFile};
+use flint_engine::load::ModelFile;
 use flint_engine::message::{Base, Event, FinishReason, Generate};
 use flint_engine::model::Loaded;
 use flint_engine::step::Engine;
-use flint_text::{GgufVocab, TokenKind, Tokenizer};
+use flint_open::{ModelText, vocabulary};
+use flint_text::Tokenizer;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,31 +25,7 @@ fn open(name: &str) -> ModelFile {
 }
 
 fn tokenizer(file: &ModelFile) -> Tokenizer {
-    let source = file.tokenizer().unwrap();
-    let load::Vocabulary::Gguf(vocabulary) = source.vocabulary else {
-        panic!("a GGUF file has a GGUF vocabulary")
-    };
-    let gguf = GgufVocab {
-        model: vocabulary.model,
-        pre: vocabulary.pre.unwrap_or_default(),
-        tokens: vocabulary.tokens,
-        types: vocabulary.types,
-        merges: vocabulary.merges,
-        ends: source.eos,
-        ..GgufVocab::default()
-    };
-    Tokenizer::from_gguf(gguf).unwrap()
-}
-
-fn vocabulary(tokenizer: &Tokenizer) -> Vocabulary {
-    let piece = |id: u32| match tokenizer.kind(id) {
-        TokenKind::Text | TokenKind::Verbatim => Piece::Text(tokenizer.token_bytes(id).to_vec()),
-        TokenKind::Marker | TokenKind::Control => {
-            Piece::Special(String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned())
-        }
-        TokenKind::Unused => Piece::Unused,
-    };
-    Vocabulary { pieces: (0..tokenizer.vocab_size() as u32).map(piece).collect() }
+    ModelText::read(file).unwrap().tokenizer
 }
 
 fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {

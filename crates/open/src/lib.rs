@@ -5,8 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+use flint_engine::constrain::{self, Piece};
 use flint_engine::load::{GgufVocabulary, LoadError, ModelFile, TokenizerSource, Vocabulary};
-use flint_text::{GgufVocab, Template, TextError, Tokenizer};
+use flint_text::{GgufVocab, Template, TextError, TokenKind, Tokenizer};
 
 /// What turns a model's tokens into text and back.
 #[derive(Debug)]
@@ -52,6 +53,21 @@ impl ModelText {
         }
         self.tokenizer.encode_text(text, &mut tokens)?;
         Ok(tokens)
+    }
+}
+
+/// What all tokens spell, which constraints need to know.
+pub fn vocabulary(tokenizer: &Tokenizer) -> constrain::Vocabulary {
+    let pieces = (0..tokenizer.vocab_size() as u32).map(|id| piece(tokenizer, id)).collect();
+    constrain::Vocabulary { pieces }
+}
+
+fn piece(tokenizer: &Tokenizer, id: u32) -> Piece {
+    let bytes = tokenizer.token_bytes(id);
+    match tokenizer.kind(id) {
+        TokenKind::Text | TokenKind::Verbatim => Piece::Text(bytes.to_vec()),
+        TokenKind::Marker | TokenKind::Control => Piece::Special(String::from_utf8_lossy(bytes).into_owned()),
+        TokenKind::Unused => Piece::Unused,
     }
 }
 

@@ -8,12 +8,13 @@ mod harmony;
 
 use crate::model::Model;
 use crate::prompt::Conversation;
-use flint_engine::constrain::{Constraint, check, json_block};
+use flint_engine::constrain::{BadConstraint, Constraint, check, json_block};
 use flint_text::chat::Tool;
 use flint_text::parse::Format as Style;
 use flint_wire::{ApiError, Choice, Format, Request};
 use harmony::Answer;
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::fmt::Write;
 
 /// What a request holds the model to, and what of it could not be enforced.
@@ -49,7 +50,7 @@ pub fn held(model: &Model, request: &Request, conversation: &Conversation) -> Re
     let unenforced = loosen(model, &mut tools);
     let constraint =
         Constraint::lark(grammar(model, &tools, schema.as_ref().filter(|_| !must_call), must_call)?);
-    match model.checked.pass(&constraint, check) {
+    match passes(model, &constraint) {
         Ok(()) => Ok(Held { constraint: Some(constraint), unenforced }),
         Err(_) if !must_call && schema.is_none() => {
             Ok(Held { constraint: None, unenforced: tools.into_iter().map(|tool| tool.name).collect() })
@@ -69,9 +70,15 @@ fn schema(format: &Format) -> Option<Value> {
     }
 }
 
+/// What `check` says of a constraint, or has said.
+fn passes(model: &Model, constraint: &Constraint) -> Result<(), BadConstraint> {
+    let Ok(outcome) = model.checked.get(constraint.clone(), |new| Ok::<_, Infallible>(check(new)));
+    outcome
+}
+
 fn check_answer(model: &Model, schema: &Value) -> Result<(), ApiError> {
     let constraint = Constraint::json_schema(schema);
-    model.checked.pass(&constraint, check).map_err(|error| {
+    passes(model, &constraint).map_err(|error| {
         let problem = format!("`text.format.schema` cannot be honoured: {error}");
         ApiError { code: "invalid_json_schema", ..ApiError::invalid("text.format.schema", problem) }
     })
@@ -82,7 +89,7 @@ fn loosen(model: &Model, tools: &mut [Tool]) -> Vec<String> {
     let mut loosened = Vec::new();
     for tool in tools {
         let constraint = Constraint::json_schema(&arguments(tool));
-        if model.checked.pass(&constraint, check).is_err() {
+        if passes(model, &constraint).is_err() {
             tool.parameters = json!({"type": "object"});
             loosened.push(tool.name.clone());
         }

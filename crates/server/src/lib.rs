@@ -6,7 +6,6 @@
 
 mod admit;
 mod ask;
-mod checked;
 mod data;
 pub mod database;
 mod decode;

@@ -1,14 +1,14 @@
 //! A model that is served: its text side, its engine, and the truth about it.
 
-use crate::checked::Checked;
 use crate::holds::Holds;
-use crate::limits::TOOLBOOKS_MAX;
+use crate::limits::{CHECKED_CONSTRAINTS_MAX, TOOLBOOKS_MAX};
 use crate::recent::Recent;
 use crate::sessions::{Session, Sessions};
 use crate::tail::Last;
 use crate::tail::form::Forms;
 use crate::tail::local::stops_of_excerpt;
 use crate::toolbook::Toolbook;
+use flint_engine::constrain::{BadConstraint, Constraint};
 use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
@@ -25,7 +25,7 @@ pub struct Model {
     pub truth: Truth,
     pub facts: Facts,
     pub sessions: Sessions,
-    pub checked: Checked,
+    pub checked: Recent<Constraint, Result<(), BadConstraint>>,
     pub holds: Holds,
     pub forms: Forms,
     toolbooks: Recent<Vec<Arc<Tool>>, Toolbook>,
@@ -83,7 +83,7 @@ fn format(entry: Option<&Entry>, control: &dyn Fn(&str) -> bool) -> Format {
 
 impl Model {
     pub fn new(name: String, text: ModelText, engine: Handle, truth: Truth, facts: Facts) -> Model {
-        let (sessions, checked, holds, forms) = Default::default();
+        let (sessions, holds, forms) = Default::default();
         Model {
             name,
             text,
@@ -91,7 +91,7 @@ impl Model {
             truth,
             facts,
             sessions,
-            checked,
+            checked: Recent::new(CHECKED_CONSTRAINTS_MAX),
             holds,
             forms,
             toolbooks: Recent::new(TOOLBOOKS_MAX),

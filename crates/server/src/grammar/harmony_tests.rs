@@ -1,9 +1,10 @@
 //! Streams of gpt-oss's own tokens, walked through the grammar as the engine does it.
 
 use super::{Answer, grammar};
-use flint_engine::constrain::{Allowed, Compiler, Constraint, Guide, Piece, Vocabulary, check};
+use flint_engine::constrain::{Allowed, Compiler, Constraint, Guide, check};
+use flint_open::vocabulary;
 use flint_text::chat::{Message, Prompt, Role, Tool, ToolCall};
-use flint_text::{Segment, TokenKind, Tokenizer, harmony};
+use flint_text::{Segment, Tokenizer, harmony};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,17 +15,6 @@ fn tokenizer() -> Tokenizer {
     let file = cache.join("flint/tokenizers/gpt-oss/tokenizer.json");
     assert!(file.exists(), "{} is missing: run `cargo xtask test`, which fetches it", file.display());
     Tokenizer::from_json(&std::fs::read(file).unwrap()).unwrap()
-}
-
-fn vocabulary(tokenizer: &Tokenizer) -> Vocabulary {
-    let piece = |id: u32| match tokenizer.kind(id) {
-        TokenKind::Text | TokenKind::Verbatim => Piece::Text(tokenizer.token_bytes(id).to_vec()),
-        TokenKind::Marker | TokenKind::Control => {
-            Piece::Special(String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned())
-        }
-        TokenKind::Unused => Piece::Unused,
-    };
-    Vocabulary { pieces: (0..tokenizer.vocab_size() as u32).map(piece).collect() }
 }
 
 /// The model's vocabulary, and grammars over it.
