@@ -149,6 +149,8 @@ impl Trial {
             stop_tokens: vec![3],
             sampling: Sampling::default(),
             constraint: None,
+            references: vec![vec![7; 3]],
+            speculate: true,
             priority: Priority::Interactive,
             tenant: Tenant(1),
         };
