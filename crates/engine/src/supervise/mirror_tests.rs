@@ -237,6 +237,10 @@ impl Trial {
         self.mirror.forget_worker();
         self.engine = Engine::new(Box::new(scripted()));
         self.commands = self.mirror.resume().into();
+        for command in &self.commands {
+            let Command::Generate(request) = command else { panic!("{command:?}") };
+            assert!(request.speculate && request.references == [[7; 3]], "{request:?}");
+        }
         self.watch();
     }
 
