@@ -91,6 +91,9 @@ struct Bench {
 pub fn run(args: &[String]) -> Outcome {
     let args = parse(args)?;
     let mut groups = Vec::new();
+    if !args.json {
+        print_head();
+    }
     for model in [SMALL, CODER] {
         let mut bench = None;
         for (name, told, traces) in kinds(model, args.traces)? {
@@ -102,13 +105,19 @@ pub fn run(args: &[String]) -> Outcome {
                 Some(bench) => bench,
                 none => none.insert(Bench::open(model)?),
             };
-            groups.push(bench.group(model, name, told, &traces, args.rounds)?);
+            let group = bench.group(model, name, told, &traces, args.rounds)?;
+            if !args.json {
+                print_group(&group);
+            }
+            groups.push(group);
         }
     }
-    let report = Report { threads: default_threads(), groups };
+    let threads = default_threads();
     match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&report)?),
-        false => print_table(&report),
+        true => println!("{}", serde_json::to_string_pretty(&Report { threads, groups })?),
+        false => {
+            println!("{threads} threads; greedy; told: the model computes, the true new file is written")
+        }
     }
     Ok(())
 }
@@ -277,31 +286,31 @@ impl Group {
     }
 }
 
-fn print_table(report: &Report) {
+fn print_head() {
     let head = ["tokens", "plain/s", "guessed/s", "ratio", "passes", "of", "right", "guesses"];
     let head: Vec<String> = head.iter().map(|word| format!("{word:>9}")).collect();
     println!("{:<52}{}", "", head.join(" "));
-    for group in &report.groups {
-        let Group { tokens, plain_passes, guessed_passes, drafted, accepted, .. } = group;
+}
+
+fn print_group(group: &Group) {
+    let Group { tokens, plain_passes, guessed_passes, drafted, accepted, .. } = group;
+    println!(
+        "{:<52}{tokens:>9} {:>9.1} {:>9.1} {:>8.2}x {guessed_passes:>9} {plain_passes:>9} {accepted:>9} {drafted:>9}",
+        format!("{}: {}", group.model, group.name),
+        group.plain_tokens_per_s,
+        group.guessed_tokens_per_s,
+        group.ratio,
+    );
+    for trace in &group.traces {
+        let Measured { name, tokens, plain_s, guessed_s, drafted, accepted, .. } = trace;
+        let rate = |seconds: f64| f64::from(tokens - 1) / seconds;
         println!(
-            "{:<52}{tokens:>9} {:>9.1} {:>9.1} {:>8.2}x {guessed_passes:>9} {plain_passes:>9} {accepted:>9} {drafted:>9}",
-            format!("{}: {}", group.model, group.name),
-            group.plain_tokens_per_s,
-            group.guessed_tokens_per_s,
-            group.ratio,
+            "  {name:<50}{tokens:>9} {:>9.1} {:>9.1} {:>8.2}x {:>9} {:>9} {accepted:>9} {drafted:>9}",
+            rate(*plain_s),
+            rate(*guessed_s),
+            plain_s / guessed_s,
+            trace.guessed_passes,
+            trace.plain_passes,
         );
-        for trace in &group.traces {
-            let Measured { name, tokens, plain_s, guessed_s, drafted, accepted, .. } = trace;
-            let rate = |seconds: f64| f64::from(tokens - 1) / seconds;
-            println!(
-                "  {name:<50}{tokens:>9} {:>9.1} {:>9.1} {:>8.2}x {:>9} {:>9} {accepted:>9} {drafted:>9}",
-                rate(*plain_s),
-                rate(*guessed_s),
-                plain_s / guessed_s,
-                trace.guessed_passes,
-                trace.plain_passes,
-            );
-        }
     }
-    println!("{} threads; greedy; told: the model computes, the true new file is written", report.threads);
 }
