@@ -13,6 +13,7 @@ use flint_engine::step::Engine;
 use flint_engine::worker;
 use flint_open::ModelText;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Tokens of the KV pool where nobody says how many.
 const KV_TOKENS_DEFAULT_MAX: usize = 32_768;
@@ -56,7 +57,7 @@ pub fn load(args: &ModelArgs, path: &Path) -> Result<Loaded<Cpu>, ModelError> {
 /// What the model's tokens spell, read anew: until a constraint needs it, it would only take room.
 fn vocabulary(path: &Path) -> Result<Vocabulary, CliError> {
     let tokenizer = ModelText::read(&ModelFile::open(path)?)?.tokenizer;
-    Ok(flint_open::vocabulary(&tokenizer))
+    Ok(flint_open::vocabulary(&Arc::new(tokenizer)))
 }
 
 /// The vocabulary and what else loading needed is freed, but the allocator would keep it.

@@ -29,7 +29,7 @@ fn vocabulary() -> Vocabulary {
     let mut pieces: Vec<Piece> = bytes().pieces.into_iter().chain(words).collect();
     pieces.resize(CALL as usize, Piece::Unused);
     pieces.push(Piece::Special("<call>".to_owned()));
-    Vocabulary { pieces }
+    Vocabulary { pieces, cut: None }
 }
 
 /// A real architecture with random weights.

@@ -13,6 +13,7 @@ use flint_open::{ModelText, vocabulary};
 use flint_text::Tokenizer;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn open(name: &str) -> ModelFile {
@@ -24,8 +25,8 @@ fn open(name: &str) -> ModelFile {
     ModelFile::open(&path).unwrap()
 }
 
-fn tokenizer(file: &ModelFile) -> Tokenizer {
-    ModelText::read(file).unwrap().tokenizer
+fn tokenizer(file: &ModelFile) -> Arc<Tokenizer> {
+    Arc::new(ModelText::read(file).unwrap().tokenizer)
 }
 
 fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {

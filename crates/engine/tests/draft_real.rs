@@ -18,6 +18,7 @@ use flint_open::{ModelText, vocabulary};
 use flint_text::Tokenizer;
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const PROMPTS: usize = 200;
 const PIECE_TOKENS: usize = 48;
@@ -27,14 +28,14 @@ const ANSWER_TOKENS: u32 = 20;
 /// Sequences at a time.
 const ABREAST: usize = 4;
 
-fn open() -> (Engine, Tokenizer) {
+fn open() -> (Engine, Arc<Tokenizer>) {
     let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
     let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
     let path = cache.expect("HOME is not set").join("models").join("smollm2-135m.gguf");
     assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
     let file = ModelFile::open(&path).unwrap();
-    let tokenizer = ModelText::read(&file).unwrap().tokenizer;
+    let tokenizer = Arc::new(ModelText::read(&file).unwrap().tokenizer);
     let pieces = vocabulary(&tokenizer);
     let device = Cpu::new(default_threads()).unwrap();
     let runner = Loaded::new(&file, device, 128, &mut |_, _| ()).unwrap();

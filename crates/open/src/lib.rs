@@ -8,6 +8,7 @@
 use flint_engine::constrain::{self, Piece};
 use flint_engine::load::{GgufVocabulary, LoadError, ModelFile, TokenizerSource, Vocabulary};
 use flint_text::{GgufVocab, Template, TextError, TokenKind, Tokenizer};
+use std::sync::Arc;
 
 /// What turns a model's tokens into text and back.
 #[derive(Debug)]
@@ -56,10 +57,17 @@ impl ModelText {
     }
 }
 
-/// What all tokens spell, which constraints need to know.
-pub fn vocabulary(tokenizer: &Tokenizer) -> constrain::Vocabulary {
+/// What all tokens spell and how text is cut into them, which constraints need to know.
+pub fn vocabulary(tokenizer: &Arc<Tokenizer>) -> constrain::Vocabulary {
     let pieces = (0..tokenizer.vocab_size() as u32).map(|id| piece(tokenizer, id)).collect();
-    constrain::Vocabulary { pieces }
+    let tokenizer = tokenizer.clone();
+    let cut = move |text: &str| {
+        let mut tokens = Vec::new();
+        // What cannot be cut, because it is too long, is not guessed.
+        let cut = tokenizer.encode_text(text, &mut tokens);
+        cut.map_or(Vec::new(), |()| tokens)
+    };
+    constrain::Vocabulary { pieces, cut: Some(Arc::new(cut)) }
 }
 
 fn piece(tokenizer: &Tokenizer, id: u32) -> Piece {

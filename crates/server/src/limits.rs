@@ -2,6 +2,9 @@
 
 /// Bytes of one request body or WebSocket message.
 pub const REQUEST_BYTES_MAX: usize = 64 << 20;
+/// Bytes of text that a turn may bring to a known conversation to be begun where it was read: they take less than half a
+/// millisecond.
+pub const SHORT_INPUT_BYTES_MAX: usize = 8 << 10;
 /// Bytes that a response takes to keep events in memory for readers that are behind. With a page from the store a
 /// reader that is slow costs 256 KiB.
 pub const RING_BYTES_MAX: usize = 192 * 1024;

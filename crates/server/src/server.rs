@@ -4,14 +4,14 @@ use crate::data::{Data, DataError};
 use crate::enrol::Origin;
 use crate::gate::Gate;
 use crate::history::conversation;
-use crate::limits::CONNECTION_RESPONSES_MAX;
+use crate::limits::{CONNECTION_RESPONSES_MAX, SHORT_INPUT_BYTES_MAX};
 use crate::model::Model;
 use crate::note::Note;
 use crate::registry::Registry;
 use crate::store::Archive;
 use crate::turn::{Remember, Running, Turn};
 use flint_engine::message::Tenant;
-use flint_wire::{ApiError, Item, Request};
+use flint_wire::{ApiError, Item, Previous, Request};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,6 +56,13 @@ impl Memory {
 
     pub fn find(&self, id: &str) -> Option<Remembered> {
         lock(&self.responses).iter().rev().find(|(known, _)| known == id).map(|(_, found)| found.clone())
+    }
+
+    /// Whether a request goes on from here with so little that another thread's wake-up would take longer.
+    fn makes_short(&self, request: &Request) -> bool {
+        let known = |id| lock(&self.responses).iter().any(|(known, _)| known == id);
+        let bytes = || request.input.iter().map(|item| text_bytes(&item.json)).sum::<usize>();
+        matches!(&request.previous, Previous::Response(id) if known(id)) && bytes() <= SHORT_INPUT_BYTES_MAX
     }
 
     pub fn keeper(self: &Arc<Memory>) -> Remember {
@@ -104,6 +111,7 @@ impl Server {
         }
         let ticket = self.gate.admit(tenant, &model.name, &request)?;
         let body = body.filter(|_| request.store);
+        let is_short = model.forms.are_known() && memory.is_some_and(|memory| memory.makes_short(&request));
         let (server, memory) = (self.clone(), memory.cloned());
         let begin = move || {
             let history = server.history(&request, tenant, memory.as_deref())?;
@@ -112,7 +120,10 @@ impl Server {
             let begun = Turn::begin(server, model, request, conversation, tenant, keeper)?;
             Ok::<_, ApiError>((history, begun))
         };
-        let (history, (mut turn, prepared, controls)) = blocking(begin).await??;
+        let (history, (mut turn, prepared, controls)) = match is_short {
+            true => begin()?,
+            false => blocking(begin).await??,
+        };
         turn.ticket = Some(ticket);
         turn.origin = body.map(|body| Origin::new(body, history.items.len(), history.linked));
         if let Err(error) = turn.enrol(&prepared).await {
@@ -131,6 +142,16 @@ impl Server {
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     let failed = |_| ApiError::internal("the server failed while reading this request");
     tokio::task::spawn_blocking(work).await.map_err(failed)
+}
+
+/// Bytes of all texts in it.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_bytes).sum(),
+        Value::Object(fields) => fields.values().map(text_bytes).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -3,7 +3,7 @@
 use super::compile::Draft;
 use super::error::{BadConstraint, words};
 use llguidance::api::StopReason;
-use llguidance::toktrie::{SimpleVob, TokTrie};
+use llguidance::toktrie::{SimpleVob, TokEnv, TokTrie};
 use llguidance::{TokenParser, panic_utils};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Guide {
             return Vec::new();
         };
         // On a copy: once bytes are forced, the masks are those of what follows them.
-        let forced = guarded(|| Ok(spelled(parser.token_env.tok_trie(), &parser.clone().force_bytes())));
+        let forced = guarded(|| Ok(spelled(&parser.token_env, &parser.clone().force_bytes())));
         forced.unwrap_or_default()
     }
 
@@ -130,14 +130,14 @@ fn allow_stops(parser: &mut TokenParser, stops: &[u32], mask: &mut SimpleVob) ->
     Ok(())
 }
 
-/// Bytes as tokens, the longest first. A special token is written as a mark and its id in brackets.
-fn spelled(trie: &TokTrie, bytes: &[u8]) -> Vec<u32> {
+/// Bytes as tokens. A special token is written as a mark and its id in brackets.
+fn spelled(env: &TokEnv, bytes: &[u8]) -> Vec<u32> {
     let mut parts = bytes.split(|&byte| byte == TokTrie::SPECIAL_TOKEN_MARKER);
-    let mut tokens = trie.greedy_tokenize(parts.next().unwrap_or_default());
+    let mut tokens = env.tokenize_bytes(parts.next().unwrap_or_default());
     for part in parts {
         let Some((id, text)) = special(part) else { break };
         tokens.push(id);
-        tokens.extend(trie.greedy_tokenize(text));
+        tokens.extend(env.tokenize_bytes(text));
     }
     tokens
 }

@@ -1,13 +1,17 @@
 //! What each token spells, as the masks need it.
 
-use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie};
+use llguidance::toktrie::{INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use std::sync::Arc;
 
 /// All tokens of a model, in the order of their ids.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Vocabulary {
     pub pieces: Vec<Piece>,
+    pub cut: Option<Cut>,
 }
+
+/// Cuts text into tokens as the model has seen it cut. Without it, the longest piece comes first.
+pub type Cut = Arc<dyn Fn(&str) -> Vec<u32> + Send + Sync>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
@@ -25,7 +29,31 @@ impl Vocabulary {
         let unused = std::iter::repeat(&Piece::Unused);
         let words: Vec<Vec<u8>> = self.pieces.iter().chain(unused).take(count).map(Piece::word).collect();
         let info = TokRxInfo::new(words.len() as u32, INVALID_TOKEN);
-        Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words)))
+        Arc::new(Speller { trie: TokTrie::from(&info, &words), cut: self.cut.clone() })
+    }
+}
+
+/// Both ways between text and tokens.
+struct Speller {
+    trie: TokTrie,
+    cut: Option<Cut>,
+}
+
+impl TokenizerEnv for Speller {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
+        match (&self.cut, std::str::from_utf8(bytes)) {
+            (Some(cut), Ok(text)) => cut(text),
+            _ => self.trie.greedy_tokenize(bytes),
+        }
+    }
+
+    /// What models write need not be what the tokenizer would make of it, and all of it is allowed.
+    fn tokenize_is_canonical(&self) -> bool {
+        false
     }
 }
 

@@ -17,7 +17,7 @@ pub fn engine(options: ScriptedOptions) -> Engine {
 
 /// Each token is a byte.
 pub fn bytes() -> Vocabulary {
-    Vocabulary { pieces: (0..=255).map(|byte| Piece::Text(vec![byte])).collect() }
+    Vocabulary { pieces: (0..=255).map(|byte| Piece::Text(vec![byte])).collect(), cut: None }
 }
 
 pub fn request(sequence: u64, base: Base, tokens: &[u32], max_tokens: u32) -> Generate {

@@ -7,6 +7,7 @@ use flint_text::chat::{Message, Prompt, Role, Tool, ToolCall};
 use flint_text::{Segment, Tokenizer, harmony};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn tokenizer() -> Tokenizer {
@@ -19,13 +20,13 @@ fn tokenizer() -> Tokenizer {
 
 /// The model's vocabulary, and grammars over it.
 struct Walker {
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     compiler: Compiler,
 }
 
 impl Walker {
     fn new() -> Walker {
-        let tokenizer = tokenizer();
+        let tokenizer = Arc::new(tokenizer());
         let (vocabulary, count) = (vocabulary(&tokenizer), tokenizer.vocab_size());
         Walker { compiler: Compiler::new(Box::new(move || Ok(vocabulary)), count), tokenizer }
     }

@@ -12,7 +12,7 @@ use flint_text::{Segment, push_text};
 use flint_wire::{Item, Meaning, Part, Role};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What decides about the text around the words.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -75,16 +75,25 @@ impl Forms {
         Some(self.form(model, shape, conversation)?.filled(&words))
     }
 
+    /// Whether the model's template has any: then it seldom has to run.
+    pub fn are_known(&self) -> bool {
+        self.lock().values().any(Option::is_some)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Shape, Option<Arc<Form>>>> {
+        // Each change is one insertion.
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn form(&self, model: &Model, shape: Shape, conversation: &Conversation) -> Option<Arc<Form>> {
-        let lock = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = lock().get(&shape) {
+        if let Some(found) = self.lock().get(&shape) {
             return found.clone();
         }
-        if lock().len() >= FORMS_MAX {
+        if self.lock().len() >= FORMS_MAX {
             return None;
         }
         let form = learn(model, &shape, conversation).map(Arc::new);
-        lock().insert(shape, form.clone());
+        self.lock().insert(shape, form.clone());
         form
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::error::TextError;
 use crate::limits::{PATTERN_AUTOMATON_BYTES_MAX, PATTERN_BYTES_MAX, SPLIT_STAGES_MAX};
-use regex_automata::Input;
 use regex_automata::meta::Regex;
+use regex_automata::{Anchored, Input, Match};
 
 /// The splits of a model, applied one after the other, each to the pieces of the one before.
 #[derive(Debug, Default)]
@@ -67,11 +67,17 @@ impl Stage {
         Ok(Stage { regex })
     }
 
+    /// The first match from here on. Nearly always it begins here: then nothing has to be searched, nor its beginning.
+    fn next(&self, text: &str, from: usize) -> Option<Match> {
+        let here = Input::new(text).range(from..).anchored(Anchored::Yes);
+        self.regex.search(&here).or_else(|| self.regex.search(&here.anchored(Anchored::No)))
+    }
+
     /// Matches are pieces, and so is what lies between them.
     fn split(&self, text: &str, piece: &mut dyn FnMut(&str)) {
         let mut done = 0; // everything before has been handed out
         let mut from = 0;
-        while let Some(found) = self.regex.search(&Input::new(text).range(from..)) {
+        while let Some(found) = self.next(text, from) {
             let end = if found.pattern().as_usize() == 1 {
                 leave_last_space(text, found.start(), found.end())
             } else {

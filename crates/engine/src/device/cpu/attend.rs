@@ -63,17 +63,31 @@ impl AttendJob<'_> {
         let mut totals = [Partial::EMPTY; TILE];
         let mut next = [Partial::EMPTY; TILE];
         for chunk in tile.chunks() {
-            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, out: &mut next });
+            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, next: chunk + 1, out: &mut next });
             self.add(&tile, &mut totals, &next);
         }
         // SAFETY: passed on.
         unsafe { self.write(&tile, &places, &totals, out, width) };
     }
 
-    pub fn one_chunk(&self, unit: usize, chunk: usize, scratch: &mut Scratch, partial: &mut [Partial; TILE]) {
+    /// One of the chunks of a tile that `threads` threads take turns at.
+    pub fn one_chunk(
+        &self,
+        unit: usize,
+        chunk: usize,
+        threads: usize,
+        scratch: &mut Scratch,
+        partial: &mut [Partial; TILE],
+    ) {
         let (tile, _) = self.tile(unit);
         if tile.chunks().contains(&chunk) {
-            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, out: partial });
+            self.isa.run_bf16(AttendChunk {
+                scratch,
+                tile: &tile,
+                chunk,
+                next: chunk + threads,
+                out: partial,
+            });
         }
     }
 

@@ -76,6 +76,7 @@ pub struct AttendChunk<'a> {
     pub scratch: &'a mut Scratch,
     pub tile: &'a Tile<'a>,
     pub chunk: usize,
+    pub next: usize, // the chunk that this thread will probably do after this one
     pub out: &'a mut [Partial; TILE],
 }
 
@@ -157,7 +158,8 @@ impl AttendChunk<'_> {
     #[inline(always)]
     unsafe fn run_tile<S: Simd, N: Rounded, const R: usize>(self, low: usize, stop: usize) {
         let (tile, scratch, start) = (self.tile, self.scratch, self.chunk * CHUNK);
-        let halves = Halves { tile, blocks: low / KV_BLOCK_TOKENS..stop.div_ceil(KV_BLOCK_TOKENS) };
+        let blocks = low / KV_BLOCK_TOKENS..stop.div_ceil(KV_BLOCK_TOKENS);
+        let halves = Halves { tile, blocks, next: self.next * CHUNK / KV_BLOCK_TOKENS };
         let count = halves.blocks.len();
         let covered =
             halves.blocks.start * KV_BLOCK_TOKENS - start..halves.blocks.end * KV_BLOCK_TOKENS - start;
@@ -188,11 +190,12 @@ impl AttendChunk<'_> {
     }
 }
 
-/// What a chunk reads, in the order in which it reads it: the keys of all its blocks, then their values. After that come
-/// the keys of the next chunk, which the same thread often does next.
+/// What a chunk reads, in the order in which it reads it: the keys of all its blocks, then their values; after that the
+/// keys of the next chunk.
 struct Halves<'a> {
     tile: &'a Tile<'a>,
     blocks: Range<usize>, // of the sequence
+    next: usize,          // the first block of the next chunk
 }
 
 impl Halves<'_> {
@@ -203,7 +206,7 @@ impl Halves<'_> {
         let (block, half) = match n {
             n if n < count => (self.blocks.start + n, 0),
             n if n < 2 * count => (self.blocks.start + n - count, geometry.half_len()),
-            n => ((self.blocks.start + n - count).min(blocks.len() - 1), 0),
+            n => ((self.next + n - 2 * count).min(blocks.len() - 1), 0),
         };
         let at = geometry.head_at(*layer, blocks[block], *kv_head) + half;
         cache[at..at + geometry.half_len()].as_ptr()

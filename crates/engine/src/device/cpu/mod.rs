@@ -319,7 +319,7 @@ impl Device for Cpu {
                 }
                 while let Some(unit) = worker.take(tiles * chunks) {
                     let partial = &mut partials.range_mut(unit, 1)[0];
-                    job.one_chunk(unit / chunks, unit % chunks, &mut scratch, partial);
+                    job.one_chunk(unit / chunks, unit % chunks, worker.count, &mut scratch, partial);
                 }
                 worker.barrier();
                 for unit in worker.share(tiles) {
