@@ -63,7 +63,7 @@ fn scripted(lines: &[(&str, &str)], words: f64) -> Server {
 }
 
 fn call(name: &str, arguments: serde_json::Value) -> String {
-    format!("I will.\n<tool_call>\n{}\n</tool_call>", json!({"name": name, "arguments": arguments}))
+    format!("<tool_call>\n{}\n</tool_call>", json!({"name": name, "arguments": arguments}))
 }
 
 #[test]
@@ -76,20 +76,27 @@ fn continue_reads_a_file_and_remembers_it() {
     let editor = Continue::new(&server);
     assert_eq!(editor.ask(&["read the note"]), "It is marmalade.");
     assert_eq!(editor.ask(&["--resume", "again"]), "Marmalade.");
-    let turns = turns(&server);
-    assert_eq!(turns.len(), 3, "{}", server.said());
+    check_all_was_kept(&server, 3);
+}
+
+/// Of so many turns, each began with all tokens of the one before.
+fn check_all_was_kept(server: &Server, count: usize) {
+    let turns = turns(server);
+    assert_eq!(turns.len(), count, "{}", server.said());
     for turn in turns.windows(2) {
         let ([prompt, answer, _], [.., cached]) = (turn[0], turn[1]);
-        assert_eq!(cached, prompt + answer, "all of the turn before was kept: {turns:?}");
+        assert_eq!(cached, prompt + answer, "{turns:?}");
     }
 }
 
 #[test]
 fn continue_writes_a_file() {
     let write = call("Write", json!({"filepath": "hi.py", "content": "print(\"hi\")\n"}));
+    let write = format!("I will.\n{write}");
     let server = scripted(&[("write it", &write), ("</tool_response>", "Done.")], 2000.0);
     let editor = Continue::new(&server);
     assert_eq!(editor.ask(&["--auto", "write it"]), "Done.");
+    check_all_was_kept(&server, 2);
     let written = std::fs::read_to_string(editor.work.path().join("hi.py")).unwrap();
     assert_eq!(written, "print(\"hi\")\n");
 }
