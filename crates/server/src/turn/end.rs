@@ -8,6 +8,7 @@ use crate::sessions::{Fingerprints, Session};
 use crate::store::{Ending, Entry, Pen};
 use crate::truth::{self, Timing};
 use flint_engine::message::{Break, Counts, FinishReason};
+use flint_text::parse::Format;
 use flint_wire::{ApiError, Incomplete, Item, Response, Status, Usage};
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,8 +50,10 @@ impl Turn {
 
     /// The session after the response: its tokens say exactly what the response's items say.
     fn settle(&mut self, prepared: Prepared, generated: Vec<u32>, done: usize) -> Session {
-        let Prepared { session, mut tokens, .. } = prepared;
+        let Prepared { session, mut tokens, prints, .. } = prepared;
+        let (asked, strange) = (self.conversation.items.len(), self.called_strangely(&generated));
         let kept = match self.writer.dropped_an_item() {
+            _ if strange => &[],
             true => &generated[..done],
             false => &generated[..],
         };
@@ -60,16 +63,33 @@ impl Turn {
             let _ = self.model.engine.truncate(session.sequence, tokens.len() as u32);
         }
         self.conversation.items.extend(self.writer.items());
-        let prints = Fingerprints::of(&self.conversation);
+        let (items, prints) = match strange {
+            true => (asked, prints),
+            false => (self.conversation.items.len(), Fingerprints::of(&self.conversation)),
+        };
         Session {
             tokens,
-            items: self.conversation.items.len(),
+            items,
             history: prints.whole(),
             answered: !kept.is_empty(),
             key: self.request.cache_key.clone().or(session.key),
             warming: None,
             ..session
         }
+    }
+
+    /// Whether a call is not in the tags that the template writes around it. A small model that reads its own slip
+    /// again takes it for no call, and calls for ever: so the next turn has the call from the template.
+    fn called_strangely(&self, generated: &[u32]) -> bool {
+        const TAG: &[u8] = b"<tool_call>";
+        let calls = self.writer.required_input().len();
+        if calls == 0 || self.model.facts.format != Format::Tagged {
+            return false;
+        }
+        let tokenizer = &self.model.text.tokenizer;
+        let written: Vec<u8> =
+            generated.iter().flat_map(|&token| tokenizer.token_bytes(token)).copied().collect();
+        written.windows(TAG.len()).filter(|window| *window == TAG).count() < calls
     }
 
     /// Becomes the successor of a response that was steered.
