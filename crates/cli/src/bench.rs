@@ -167,6 +167,8 @@ impl Bench {
             stop_tokens: Vec::new(),
             sampling: Sampling::default(),
             constraint: None,
+            references: Vec::new(),
+            speculate: false,
             priority: Priority::Interactive,
             tenant: Tenant(self.next),
         };

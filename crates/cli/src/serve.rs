@@ -151,6 +151,7 @@ fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<
             None => format!("cpu ({}, {threads} threads)", Isa::detect().name()),
         },
         engine: format!("flint {}", env!("CARGO_PKG_VERSION")),
+        speculation: args.speculates(),
     })
 }
 

@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Session {
     pub name: String,
     pub text: ModelText,
+    pub speculate: bool,
     supervisor: Supervisor,
 }
 
@@ -29,7 +30,7 @@ impl Session {
         drop(file);
         let supervisor = start_worker(args, &path)?;
         drop(spinner);
-        Ok(Session { name, text, supervisor })
+        Ok(Session { name, text, speculate: args.speculates(), supervisor })
     }
 
     pub fn engine(&self) -> Handle {

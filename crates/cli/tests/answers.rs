@@ -21,6 +21,8 @@ fn raw_completion_is_repeatable_and_stops_where_told() {
     assert!(full.status.success(), "{}", stderr(&full));
     let again = run(flint().args(["run", "-m", MODEL, "--raw", "--max-tokens", "40", prompt]), "");
     assert_eq!(stdout(&full), stdout(&again));
+    let unguessed = ["run", "-m", MODEL, "--raw", "--max-tokens", "40", "--no-speculation", prompt];
+    assert_eq!(stdout(&full), stdout(&run(flint().args(unguessed), "")));
     assert!(stdout(&full).contains('\n'), "{:?}", stdout(&full));
     let stop = ["run", "-m", MODEL, "--raw", "--max-tokens", "40", "--stop", "\n", prompt];
     let first_line = run(flint().args(stop), "");

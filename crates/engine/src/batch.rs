@@ -55,4 +55,14 @@ impl Batch {
             self.logit_rows.push((row + tokens.len() - 1) as u32);
         }
     }
+
+    /// Appends guesses at how the last sequence goes on. Their logits are wanted too.
+    pub fn push_draft(&mut self, tokens: &[u32]) {
+        let Some(span) = self.spans.last_mut() else { return };
+        let (row, position) = (span.rows.end, span.position + span.rows.len());
+        span.rows.end += tokens.len();
+        self.tokens.extend_from_slice(tokens);
+        self.positions.extend((position..position + tokens.len()).map(|p| p as u32));
+        self.logit_rows.extend((row..row + tokens.len()).map(|row| row as u32));
+    }
 }

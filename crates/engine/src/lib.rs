@@ -6,6 +6,7 @@
 pub mod batch;
 pub mod constrain;
 pub mod device;
+pub mod draft;
 pub mod kv;
 pub mod limits;
 pub mod link;

@@ -12,6 +12,24 @@ pub const BATCH_SEQUENCES_MAX: usize = 16;
 /// Rows of one forward pass whose logits are wanted.
 pub const BATCH_LOGIT_ROWS_MAX: usize = 64;
 
+/// Guessed rows of one sequence in one forward pass: all whose logits can be had, less the row that they follow.
+pub const DRAFT_ROWS_MAX: usize = BATCH_LOGIT_ROWS_MAX - 1;
+
+/// Tokens of a sequence's history, counted from its end, that guesses are taken from.
+pub const DRAFT_HISTORY_TOKENS_MAX: usize = 1 << 16;
+
+/// Earlier places that are compared for one guess.
+pub const DRAFT_CANDIDATES_MAX: usize = 16;
+
+/// Tokens that are compared at each of them.
+pub const DRAFT_MATCH_TOKENS_MAX: usize = 32;
+
+/// Texts that a generation may resemble, as its caller says.
+pub const REFERENCES_MAX: usize = 16;
+
+/// Tokens of all of them.
+pub const REFERENCE_TOKENS_MAX: usize = 1 << 16;
+
 /// Key/value pairs of one GGUF file.
 pub const GGUF_KEYS_MAX: u64 = 16_384;
 

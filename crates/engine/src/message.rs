@@ -3,7 +3,9 @@
 //! Both enums are closed, travel over the link as they are, and are all that a caller ever needs.
 
 use crate::constrain::{BadConstraint, Constraint};
-use crate::limits::{SEQUENCES_MAX, STEERS_WAITING_MAX, STOP_TOKENS_MAX};
+use crate::limits::{
+    REFERENCE_TOKENS_MAX, REFERENCES_MAX, SEQUENCES_MAX, STEERS_WAITING_MAX, STOP_TOKENS_MAX,
+};
 use crate::runner::RunnerFacts;
 use crate::sample::{BadLogits, BadSampling, Sampling};
 use serde::{Deserialize, Serialize};
@@ -69,8 +71,23 @@ pub struct Generate {
     pub stop_tokens: Vec<u32>,
     pub sampling: Sampling,
     pub constraint: Option<Constraint>, // what the generated tokens must spell
+    pub references: Vec<Vec<u32>>,      // texts that the generated tokens may resemble, the likeliest first
+    pub speculate: bool,                // guess tokens and check several at once: the same tokens, sooner
     pub priority: Priority,
     pub tenant: Tenant,
+}
+
+impl Generate {
+    /// Whether the references are few and short enough.
+    pub(crate) fn check_references(&self) -> Result<(), Failure> {
+        let count = self.references.len();
+        let tokens: usize = self.references.iter().map(Vec::len).sum();
+        match () {
+            () if count > REFERENCES_MAX => Err(Failure::TooManyReferences { count: count as u64 }),
+            () if tokens > REFERENCE_TOKENS_MAX => Err(Failure::ReferencesTooLong { tokens: tokens as u64 }),
+            () => Ok(()),
+        }
+    }
 }
 
 /// What a generation stands on.
@@ -202,6 +219,8 @@ pub struct Counts {
     pub new: u32,        // prompt tokens that were prefilled
     pub generated: u32,  // tokens emitted, those before a worker's death included
     pub recomputed: u32, // rows prefilled again because the pool was full
+    pub drafted: u32,    // guessed rows
+    pub accepted: u32,   // of these, the right ones: each saved a forward pass
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -209,6 +228,8 @@ pub struct Stats {
     pub steps: u64,
     pub rows_prefilled: u64,
     pub rows_decoded: u64,
+    pub rows_drafted: u64,  // guessed
+    pub rows_accepted: u64, // guessed right; these are among the decoded
     pub tokens_cached: u64, // prompt tokens that needed no row
     pub preemptions: u64,   // running sequences that lost their KV
     pub evictions: u64,     // idle sequences that lost their KV
@@ -247,6 +268,10 @@ pub enum Failure {
     Resumed { resumed: u32, tokens: u64 },
     #[error("{count} stop tokens were given, at most {STOP_TOKENS_MAX} are allowed")]
     TooManyStopTokens { count: u64 },
+    #[error("{count} references were given, at most {REFERENCES_MAX} are allowed")]
+    TooManyReferences { count: u64 },
+    #[error("the references have {tokens} tokens, at most {REFERENCE_TOKENS_MAX} are allowed")]
+    ReferencesTooLong { tokens: u64 },
     #[error("the engine holds {SEQUENCES_MAX} sequences already: release some")]
     TooManySequences,
     #[error(transparent)]

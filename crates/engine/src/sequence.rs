@@ -4,6 +4,7 @@
 //! its lease but never its history, from which the KV is computed again on next use.
 
 use crate::constrain::Guide;
+use crate::draft::Drafter;
 use crate::kv::{Chain, Pool};
 use crate::limits::KV_BLOCK_TOKENS;
 use crate::message::{Break, BreakCause, Counts, Generate, Priority, SequenceId, Tenant};
@@ -23,7 +24,9 @@ pub struct Sequence {
 pub struct Run {
     pub sampling: Sampling,
     pub seen: Seen,
-    pub guide: Option<Guide>, // keeps to the constraint
+    pub guide: Option<Guide>,     // keeps to the constraint
+    pub drafter: Option<Drafter>, // guesses what comes; none: it is not to be guessed
+    pub references: Vec<Vec<u32>>,
     pub stop_tokens: Vec<u32>,
     pub max_tokens: u32,
     pub priority: Priority,
@@ -113,6 +116,8 @@ impl Sequence {
             seen: Seen::new(&request.sampling, &self.tokens, prompt, len),
             sampling: request.sampling.clone(),
             guide: None,
+            drafter: request.speculate.then(|| self.drafter(request, len)),
+            references: request.references.clone(),
             stop_tokens: request.stop_tokens.clone(),
             max_tokens: request.max_tokens,
             priority: request.priority,
@@ -124,6 +129,12 @@ impl Sequence {
             counts: Counts { generated: request.resumed, ..Counts::default() },
             prefilled: 0,
         });
+    }
+
+    /// One that guesses how the history goes on, up to `len` tokens.
+    fn drafter(&self, request: &Generate, len: usize) -> Drafter {
+        let growth = len - self.tokens.len().min(len);
+        Drafter::new(&request.references, &self.tokens, growth, request.resumed == 0)
     }
 
     /// The run gets its first rows: settles how many tokens of its prompt need no work.

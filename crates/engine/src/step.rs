@@ -1,13 +1,17 @@
 //! The hot path: schedule, forward, sample, accept, emit.
 
+mod draft;
+
 use crate::batch::Batch;
 use crate::constrain::{Allowed, BadConstraint, Compiler, VocabularySource};
+use crate::draft::Pace;
 use crate::limits::{BATCH_LOGIT_ROWS_MAX, CONSTRAINT_TICK_MS, KV_BLOCK_TOKENS};
 use crate::message::{Command, Counts, Event, Failure, FinishReason, Generate, SequenceId, Stats, Verb};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
 use crate::sample::Sampler;
-use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot};
-use std::time::Duration;
+use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot, Work};
+use draft::Speculation;
+use std::time::{Duration, Instant};
 
 /// A model with everything that decides what it computes next. Driven from one thread.
 pub struct Engine {
@@ -15,6 +19,7 @@ pub struct Engine {
     scheduler: Scheduler,
     sampler: Sampler,
     compiler: Compiler,
+    speculation: Speculation,
     plan: Plan,
     batch: Batch,
 }
@@ -35,6 +40,7 @@ impl Engine {
             scheduler: Scheduler::new(facts.kv_blocks, limits),
             sampler: Sampler::new(facts.vocab),
             compiler: Compiler::without_vocabulary(facts.vocab),
+            speculation: Speculation::new(limits.seats),
             plan: Plan::with_capacity(limits.seats),
             batch: empty_batch(limits),
             runner,
@@ -44,6 +50,12 @@ impl Engine {
     /// Says where the vocabulary is to be had, which constraints need.
     pub fn with_vocabulary(self, source: VocabularySource) -> Engine {
         Engine { compiler: Compiler::new(source, self.facts().vocab), ..self }
+    }
+
+    /// Says how much is guessed; by default what pays.
+    pub fn with_pace(mut self, pace: Pace) -> Engine {
+        self.speculation.pace = pace;
+        self
     }
 
     pub fn facts(&self) -> RunnerFacts {
@@ -65,9 +77,12 @@ impl Engine {
         if self.plan.work.is_empty() {
             return Ok(self.wait());
         }
+        self.add_drafts();
         self.fill_batch(events);
         self.plan.copies.iter().for_each(|copy| self.runner.copy_block(copy.from, copy.to));
+        let begun = Instant::now();
         self.runner.forward(&self.batch)?;
+        self.note_pace(begun.elapsed());
         let mut logits = 0;
         for index in 0..self.plan.work.len() {
             let work = self.plan.work[index];
@@ -76,8 +91,8 @@ impl Engine {
                 Ends::Unfinished => {}
                 Ends::Prefilled => self.finish(work.slot, FinishReason::Length, events),
                 Ends::WithToken => {
-                    self.next_token(work.slot, logits, events);
-                    logits += 1;
+                    self.next_tokens(work, index, logits, events);
+                    logits += 1 + work.drafted;
                 }
             }
         }
@@ -134,11 +149,14 @@ impl Engine {
 
     fn fill_batch(&mut self, events: &mut Vec<Event>) {
         self.batch.clear();
-        for work in &self.plan.work {
+        for (index, work) in self.plan.work.iter().enumerate() {
             let sequence = self.scheduler.sequence(work.slot);
             let (from, lease) = (sequence.lease.computed, &sequence.lease);
             let wants_logits = work.ends == Ends::WithToken;
             self.batch.push(&sequence.tokens[from..from + work.rows], from, &lease.blocks, wants_logits);
+            if work.drafted > 0 {
+                self.batch.push_draft(&self.speculation.proposals[index].tokens[..work.drafted]);
+            }
             if let (true, Some(run)) = (work.starts, &sequence.run) {
                 let Counts { cached, new, .. } = run.counts;
                 events.push(Event::Started { sequence: sequence.id, cached, new, broke: run.broke });
@@ -146,15 +164,39 @@ impl Engine {
         }
     }
 
-    /// Samples from the `index`-th logits of the batch.
-    fn next_token(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) {
+    /// Samples from the logits of the batch that begin with the `logits`-th: as long as each token is the one
+    /// that was guessed, the next logits are those that follow it.
+    fn next_tokens(&mut self, work: Work, index: usize, logits: usize, events: &mut Vec<Event>) {
+        let slot = work.slot;
+        let mut token = self.next_token(slot, logits, events);
+        for place in 0..work.drafted {
+            let guessed = self.speculation.proposals[index].tokens[place];
+            if token != Some(guessed) || self.scheduler.sequence(slot).run.is_none() {
+                break;
+            }
+            self.scheduler.confirm(slot);
+            token = self.next_token(slot, logits + place + 1, events);
+        }
+        if work.drafted > 0 {
+            self.scheduler.drop_draft(slot);
+        }
+    }
+
+    /// Samples from the `index`-th logits of the batch; none when no token came of it.
+    fn next_token(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) -> Option<u32> {
         match self.mask(slot, index) {
             Ok(Allowed::Some) => {}
-            Ok(Allowed::End) => return self.finish(slot, FinishReason::Stop, events),
-            Err(bad) => return self.give_up(slot, bad, events),
+            Ok(Allowed::End) => {
+                self.finish(slot, FinishReason::Stop, events);
+                return None;
+            }
+            Err(bad) => {
+                self.give_up(slot, bad, events);
+                return None;
+            }
         }
         let sequence = self.scheduler.sequence(slot);
-        let Some(run) = &sequence.run else { return };
+        let run = sequence.run.as_ref()?;
         let (id, position) = (sequence.id, sequence.tokens.len());
         let logits = self.runner.logits(index);
         match self.sampler.sample(logits, &run.sampling, &run.seen, position) {
@@ -162,10 +204,12 @@ impl Engine {
                 let top = self.sampler.top(&run.sampling).to_vec();
                 events.push(Event::Token { sequence: id, token, logprob, top });
                 self.accept(slot, token, events);
+                Some(token)
             }
             Err(bad) => {
                 self.scheduler.fail(slot);
                 events.push(Event::Failed { sequence: id, failure: Failure::Logits(bad) });
+                None
             }
         }
     }

@@ -127,12 +127,17 @@ fn masks_over_a_large_vocabulary_take_microseconds() {
         [text("I will add the line that you asked for.\n"), vec![begin], text(call), vec![end]].concat();
     let mut logits = vec![0.0; count];
     let mut masks = Vec::new();
+    let (mut looking, mut forced) = (0.0, 0);
     for at in 0..=tokens.len() {
         logits.fill(0.0);
         let begun = Instant::now();
         assert_eq!(guide.mask(&tokens[..at], tokenizer.eos_ids(), &mut logits), Ok(Allowed::Some));
         masks.push(begun.elapsed().as_secs_f64() * 1e6);
         assert!(tokens.get(at).is_none_or(|&token| logits[token as usize] == 0.0), "token {at} is forbidden");
+        let begun = Instant::now();
+        let guess = guide.forced(&tokens[..at]);
+        looking += begun.elapsed().as_secs_f64() * 1e6;
+        forced += usize::from(guess.first().is_some_and(|guess| tokens.get(at) == Some(guess)));
     }
     let mean = masks.iter().sum::<f64>() / masks.len() as f64;
     masks.sort_by(f64::total_cmp);
@@ -141,5 +146,7 @@ fn masks_over_a_large_vocabulary_take_microseconds() {
         "{count} tokens, ready after {compiled:?}; {} masks: mean {mean:.0} us, median {median:.0} us, most {most:.0} us",
         masks.len()
     );
+    println!("{forced} tokens are forced; looking for them takes {:.0} us", looking / masks.len() as f64);
+    assert!(forced >= 10, "{forced} tokens are forced");
     assert!(median < 2000.0, "a mask takes {median:.0} us");
 }

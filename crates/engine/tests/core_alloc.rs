@@ -6,6 +6,7 @@ mod golden_data;
 use common::{engine, generate, options, request};
 use flint_engine::device::cpu::Cpu;
 use flint_engine::device::scripted::Script;
+use flint_engine::draft::Pace;
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::link::encode_frame;
 use flint_engine::load::ModelFile;
@@ -88,7 +89,7 @@ fn check_steady(what: &str, engine: &mut Engine, sequences: usize, steps: usize)
         encode_frame(&events, &mut frames).unwrap();
         events.clear();
     }
-    assert_eq!(tokens, sequences * steps, "{what}: all sequences decode in every step");
+    assert!(tokens >= sequences * steps, "{what}: all sequences decode in every step");
     assert_eq!(allocations() - before, 0, "{what}: allocations in {steps} steps");
 }
 
@@ -112,6 +113,24 @@ fn decoding_allocates_nothing() {
         generate(&mut engine, Generate { sampling, ..request(id, Base::New, &prompt, 400) });
     }
     check_steady("scripted", &mut engine, 4, 300);
+}
+
+/// Guesses, some right and some wrong, beside a sequence that is not guessed.
+#[test]
+fn decoding_with_guesses_allocates_nothing() {
+    // What is played repeats after 200 tokens; the prompts end with half of that, and an error.
+    let cycle: Vec<u32> = (0..200).map(|i| i * i % 251).collect();
+    let mut engine = engine(options(Script::Cycle(cycle.clone()))).with_pace(Pace::Flat);
+    for id in 1..=3 {
+        let mut prompt: Vec<u32> = cycle.iter().cycle().copied().take(330).collect();
+        prompt[140] = 255;
+        let references = vec![cycle.clone(); id as usize];
+        let request = request(id, Base::New, &prompt, 1600);
+        generate(&mut engine, Generate { references, speculate: id > 1, ..request });
+    }
+    check_steady("scripted, guessing", &mut engine, 3, 30);
+    let stats = engine.stats();
+    assert!(stats.rows_accepted > 400 && stats.rows_drafted > stats.rows_accepted, "{stats:?}");
 }
 
 fn cpu_engine(path: &Path, threads: usize, prompts: &[Prompt]) -> Engine {

@@ -48,7 +48,7 @@ fn a_line_is_played_to_its_stop_token() {
     generate(&mut engine, Generate { stop_tokens: vec![0], ..request(1, Base::New, &[9, 1, 2, 3], 100) });
     let events = run(&mut engine);
     assert_eq!(tokens_of(&events, 1), [40, 41, 42, 0]);
-    let counts = Counts { cached: 0, new: 4, generated: 4, recomputed: 0 };
+    let counts = Counts { cached: 0, new: 4, generated: 4, ..Counts::default() };
     assert_eq!(finished(&events, 1), (FinishReason::Stop, counts));
 }
 
@@ -93,14 +93,14 @@ fn after_a_steer_only_the_new_tokens_are_prefilled() {
     let before = engine.stats().rows_prefilled;
     let steer = Command::Steer { sequence: SequenceId(1), tokens: prompt(17), max_tokens: 25 };
     let steered = command(&mut engine, steer);
-    let counts = Counts { cached: 0, new: 90, generated: 41, recomputed: 0 };
+    let counts = Counts { cached: 0, new: 90, generated: 41, ..Counts::default() };
     assert_eq!(steered, [Event::Steered { sequence: SequenceId(1), kept: 131, counts }]);
     events = run(&mut engine);
     assert_eq!(started(&events, 1), (131, 17, None));
     assert_eq!(engine.stats().rows_prefilled - before, 17);
     let history = [prompt(90), said, prompt(17)].concat();
     assert_eq!(tokens_of(&events, 1), alone(&history, &Sampling::default(), 25));
-    assert_eq!(finished(&events, 1).1, Counts { cached: 131, new: 17, generated: 25, recomputed: 0 });
+    assert_eq!(finished(&events, 1).1, Counts { cached: 131, new: 17, generated: 25, ..Counts::default() });
 }
 
 #[test]
@@ -344,6 +344,18 @@ fn what_cannot_be_done_is_refused_in_words() {
         (
             Generate { stop_tokens: vec![1; 65], ..request(2, Base::New, &[1], 1) },
             "65 stop tokens were given, at most 64 are allowed",
+        ),
+        (
+            Generate { references: vec![vec![]; 17], ..request(2, Base::New, &[1], 1) },
+            "17 references were given, at most 16 are allowed",
+        ),
+        (
+            Generate { references: vec![vec![1; 1 << 15]; 3], ..request(2, Base::New, &[1], 1) },
+            "the references have 98304 tokens, at most 65536 are allowed",
+        ),
+        (
+            Generate { references: vec![vec![1, 256]], ..request(2, Base::New, &[1], 1) },
+            "token 256 is not in the vocabulary of 256 tokens",
         ),
     ];
     for (request, words) in cases {

@@ -55,7 +55,8 @@ struct Trial {
     random: Random,
     scheduler: Scheduler,
     plan: Plan,
-    shadow: Vec<u64>, // (BLOCKS * KV_BLOCK_TOKENS) digests
+    drafts: Vec<Vec<u32>>, // (work of the plan) guesses
+    shadow: Vec<u64>,      // (BLOCKS * KV_BLOCK_TOKENS) digests
     models: BTreeMap<u64, Model>,
     ids: u64,
     worst_wait: u32,
@@ -86,6 +87,7 @@ impl Trial {
             random: Random(seed),
             scheduler: Scheduler::new(BLOCKS, limits()),
             plan: Plan::default(),
+            drafts: Vec::new(),
             shadow: vec![0; BLOCKS * KV_BLOCK_TOKENS],
             models: BTreeMap::new(),
             ids: 0,
@@ -267,12 +269,14 @@ impl Trial {
         let mut plan = std::mem::take(&mut self.plan);
         self.scheduler.plan(&mut plan);
         self.check_plan(&plan);
+        self.draft(&mut plan);
         for copy in &plan.copies {
             let from = copy.from as usize * KV_BLOCK_TOKENS;
             self.shadow.copy_within(from..from + KV_BLOCK_TOKENS, copy.to as usize * KV_BLOCK_TOKENS);
         }
-        plan.work.iter().for_each(|work| self.forward(work));
-        plan.work.iter().for_each(|work| self.accept(work));
+        let drafts = std::mem::take(&mut self.drafts);
+        plan.work.iter().zip(&drafts).for_each(|(work, draft)| self.forward(work, draft));
+        plan.work.iter().zip(&drafts).for_each(|(work, draft)| self.accept(work, draft));
         self.count_passed_over(&plan);
         self.plan = plan;
     }
@@ -284,13 +288,31 @@ impl Trial {
         assert_eq!(plan.work.is_empty(), self.running() == 0, "work is planned whenever something runs");
     }
 
+    /// Guesses behind some of the sequences that decode. They take nothing from anybody.
+    fn draft(&mut self, plan: &mut Plan) {
+        let before = self.scheduler.stats();
+        self.drafts = vec![Vec::new(); plan.work.len()];
+        for index in 0..plan.work.len() {
+            if plan.only_decodes() && self.random.below(2) == 0 {
+                let rows = self.scheduler.draft_rows_max(&plan.work[index]) as u64;
+                let rows = if self.random.below(4) == 0 { rows } else { self.random.below(rows + 1) };
+                self.scheduler.draft(plan, index, rows as usize);
+                let drafted = plan.work[index].drafted;
+                self.drafts[index] = (0..drafted).map(|_| self.random.below(2) as u32).collect();
+            }
+        }
+        let after = self.scheduler.stats();
+        assert_eq!((after.preemptions, after.evictions), (before.preemptions, before.evictions));
+    }
+
     /// Reads what the rows attend to and writes what they add.
-    fn forward(&mut self, work: &Work) {
+    fn forward(&mut self, work: &Work, draft: &[u32]) {
         let sequence = self.scheduler.sequence(work.slot);
         let model = &self.models[&sequence.id.0];
         assert!(model.run.is_some() && sequence.tokens == model.tokens && sequence.tenant == model.tenant);
         let (from, to) = (sequence.lease.computed, sequence.lease.computed + work.rows);
-        for (position, expected) in digest(model.tenant, &model.tokens[..to]).enumerate() {
+        let tokens = [&model.tokens[..to], draft].concat();
+        for (position, expected) in digest(model.tenant, &tokens).enumerate() {
             let block = sequence.lease.blocks[position / KV_BLOCK_TOKENS];
             let cell = block as usize * KV_BLOCK_TOKENS + position % KV_BLOCK_TOKENS;
             if position < from {
@@ -304,7 +326,7 @@ impl Trial {
         }
     }
 
-    fn accept(&mut self, work: &Work) {
+    fn accept(&mut self, work: &Work, draft: &[u32]) {
         self.scheduler.advance(*work);
         let id = self.scheduler.sequence(work.slot).id.0;
         let model = self.models.get_mut(&id).unwrap();
@@ -317,23 +339,42 @@ impl Trial {
                 self.scheduler.finish(work.slot);
             }
             Ends::WithToken => {
-                let token = if self.random.below(40) == 0 { STOP } else { self.random.below(2) as u32 };
-                model.tokens.push(token);
-                run.generated += 1;
-                let expected = match () {
-                    () if token == STOP => Some(FinishReason::Stop),
-                    () if run.generated == run.max_tokens => Some(FinishReason::Length),
-                    () if model.tokens.len() == CONTEXT => Some(FinishReason::Context),
-                    () => None,
-                };
-                assert_eq!(self.scheduler.accept(work.slot, token), expected);
-                if expected.is_some() {
-                    let counts = self.scheduler.finish(work.slot);
-                    assert_eq!(counts.generated, run.generated);
-                    model.run = None;
+                let mut guesses = draft.iter();
+                loop {
+                    let guess = guesses.next().copied();
+                    let (token, finished) = self.accept_token(id, guess);
+                    if finished || guess != Some(token) {
+                        break;
+                    }
+                    self.scheduler.confirm(work.slot);
                 }
+                self.scheduler.drop_draft(work.slot);
             }
         }
+    }
+
+    /// A token is sampled, mostly the one that was guessed. Says whether the generation ends with it.
+    fn accept_token(&mut self, id: u64, guess: Option<u32>) -> (u32, bool) {
+        let guess = guess.filter(|_| self.random.below(8) > 0);
+        let other = if self.random.below(40) == 0 { STOP } else { self.random.below(2) as u32 };
+        let token = guess.unwrap_or(other);
+        let model = self.models.get_mut(&id).unwrap();
+        let run = model.run.as_mut().unwrap();
+        model.tokens.push(token);
+        run.generated += 1;
+        let expected = match () {
+            () if token == STOP => Some(FinishReason::Stop),
+            () if run.generated == run.max_tokens => Some(FinishReason::Length),
+            () if model.tokens.len() == CONTEXT => Some(FinishReason::Context),
+            () => None,
+        };
+        assert_eq!(self.scheduler.accept(model.slot, token), expected);
+        if expected.is_some() {
+            let counts = self.scheduler.finish(model.slot);
+            assert_eq!(counts.generated, run.generated);
+            model.run = None;
+        }
+        (token, expected.is_some())
     }
 
     fn count_passed_over(&mut self, plan: &Plan) {
@@ -381,6 +422,8 @@ fn random_operations_keep_every_promise() {
     assert!(stats.iter().all(|stats| stats.preemptions > 50), "{stats:?}");
     assert!(stats.iter().all(|stats| stats.evictions > 100), "{stats:?}");
     assert!(stats.iter().all(|stats| stats.tokens_cached > 1000), "{stats:?}");
+    assert!(stats.iter().all(|stats| stats.rows_accepted > 1000), "{stats:?}");
+    assert!(stats.iter().all(|stats| stats.rows_drafted > stats.rows_accepted + 1000), "{stats:?}");
     assert!(
         worst_wait > limits().starvation_steps,
         "nobody ever starved enough to be an elder: {worst_wait}"

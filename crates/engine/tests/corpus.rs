@@ -50,6 +50,8 @@ fn generate(base: Base, constraint: Option<Constraint>) -> Command {
         stop_tokens: vec![2],
         sampling,
         constraint,
+        references: vec![vec![7, 151_000], vec![]],
+        speculate: true,
         priority: Priority::Interactive,
         tenant: Tenant(9),
     })
@@ -70,7 +72,7 @@ fn commands() -> Vec<Command> {
 }
 
 fn events() -> Vec<Event> {
-    let counts = Counts { cached: 1, new: 200, generated: 3, recomputed: 0 };
+    let counts = Counts { cached: 1, new: 200, generated: 3, recomputed: 0, drafted: 300, accepted: 2 };
     let top = vec![TokenLogprob { token: 5, logprob: -0.25 }, TokenLogprob { token: 6, logprob: -2.0 }];
     let broke = Some(Break { at: 3, cause: BreakCause::Evicted });
     vec![

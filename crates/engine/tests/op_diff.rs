@@ -4,7 +4,7 @@
 mod support;
 
 use flint_engine::batch::Batch;
-use flint_engine::device::cpu::{Cpu, Isa};
+use flint_engine::device::cpu::{Cpu, Isa, Short};
 use flint_engine::device::plain::Plain;
 use flint_engine::device::{Activation, Attention, Device, Head, Mixture, Mlp, Norm};
 use flint_engine::load::Tensor;
@@ -39,15 +39,30 @@ fn config(heads: usize, kv_heads: usize, head_dim: usize) -> Config {
 
 /// Runs `case` on the plain device and on the CPU device of every instruction set, and compares.
 fn compare<C: Case>(name: &str, case: &C, tolerance: f32) {
+    compare_rounded(name, case, Short::F16, tolerance);
+}
+
+/// The same, with keys and values of the given kind.
+fn compare_rounded<C: Case>(name: &str, case: &C, short: Short, tolerance: f32) {
     let want = case.run(&mut Plain::default());
     for isa in Isa::available() {
         for threads in [1, 3] {
-            let got = case.run(&mut Cpu::with_isa(threads, isa).unwrap());
-            let error = relative_error(&want, &got);
+            let mut cpu = Cpu::with_isa(threads, isa).unwrap();
+            cpu.round(short);
+            let error = relative_error(&want, &case.run(&mut cpu));
             let isa = isa.name();
-            assert!(error <= tolerance, "{name} on {isa}, {threads} threads: error {error} > {tolerance}");
+            assert!(
+                error <= tolerance,
+                "{name} on {isa}, {short:?}, {threads} threads: error {error} > {tolerance}"
+            );
         }
     }
+}
+
+/// Attention with both kinds of keys and values, whose errors are those of their rounding.
+fn compare_attention<C: Case>(name: &str, case: &C) {
+    compare_rounded(name, case, Short::F16, 1e-2);
+    compare_rounded(name, case, Short::Bf16, 1e-1);
 }
 
 /// An operation with its weights and inputs, to be run on any device.
@@ -283,7 +298,7 @@ fn attention_of_many_shapes() {
     for (round, heads) in shapes.into_iter().enumerate() {
         for window in [None, Some(1), Some(8), Some(100)] {
             let case = attend_case(&mut random, heads, window, round % 2);
-            compare(&format!("attention {heads:?}, window {window:?}"), &case, 1e-2);
+            compare_attention(&format!("attention {heads:?}, window {window:?}"), &case);
         }
     }
 }
@@ -293,7 +308,7 @@ fn attention_over_several_chunks() {
     let mut random = Random::new(5);
     for window in [None, Some(128), Some(300)] {
         let case = attend_case(&mut random, (6, 2, 32), window, 12);
-        compare(&format!("attention over 600 positions, window {window:?}"), &case, 1e-2);
+        compare_attention(&format!("attention over 600 positions, window {window:?}"), &case);
     }
 }
 
@@ -524,7 +539,7 @@ fn copied_blocks_hold_the_same() {
     let mut random = Random::new(10);
     let mut case = attend_case(&mut random, (4, 2, 32), None, 0);
     case.steps = vec![(simple_batch(6), (0..6).map(|_| random.normals(48, 1.0)).collect())];
-    compare("copied block", &CopyBlock(case), 1e-2);
+    compare_attention("copied block", &CopyBlock(case));
 }
 
 /// A row's result must not depend on the rows beside it: not even in the last bit.

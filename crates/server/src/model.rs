@@ -39,6 +39,7 @@ pub struct Truth {
     pub quantisation: String,
     pub device: String,
     pub engine: String, // name and version
+    pub speculation: bool,
 }
 
 /// What clients should know before they ask.

@@ -50,7 +50,7 @@ pub fn served(model: &Model, request: &Request, held: &Held) -> Map<String, Valu
         ("flint.quantisation", &model.truth.quantisation),
         ("flint.device", &model.truth.device),
         ("flint.engine", &model.truth.engine),
-        ("flint.speculation", "off"),
+        ("flint.speculation", if model.truth.speculation { "on" } else { "off" }),
         ("flint.fallback", "none"),
         ("flint.service_tier", request.tier.name()),
     ];
@@ -75,6 +75,8 @@ pub fn measured(timing: &Timing, counts: Counts, broke: Option<Break>) -> Map<St
         ("flint.tokens_cached", counts.cached.to_string()),
         ("flint.tokens_prefilled", counts.new.to_string()),
         ("flint.tokens_generated", counts.generated.to_string()),
+        ("flint.tokens_drafted", counts.drafted.to_string()),
+        ("flint.tokens_accepted", counts.accepted.to_string()),
         ("flint.queue_ms", milliseconds(timing.queued)),
         ("flint.render_ms", milliseconds(timing.rendered)),
     ];

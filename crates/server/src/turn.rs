@@ -27,6 +27,7 @@ use crate::store::{Entry, Pen};
 use crate::ticket::Ticket;
 use crate::truth::{self, Timing};
 use crate::writer::Writer;
+use flint_engine::limits::REFERENCE_TOKENS_MAX;
 use flint_engine::message::{Counts, Generate, Priority, Tenant};
 use flint_engine::supervise::{EngineError, Generation};
 use flint_wire::{ApiError, Request, Response, Status, Tier};
@@ -209,10 +210,24 @@ impl Turn {
             stop_tokens: self.stop_tokens(),
             sampling: sampling(&self.request, self.seed),
             constraint: self.held.constraint.clone(),
+            references: self.references(),
+            speculate: self.model.truth.speculation,
             priority: priority(&self.request),
             tenant: self.tenant,
         };
         self.model.generate(request, &prepared.tokens).map_err(|error| engine_error(&error))
+    }
+
+    /// What the client expects to read, as far as it may be long. Without it nothing but time is lost.
+    fn references(&self) -> Vec<Vec<u32>> {
+        let text = self.request.prediction.as_deref().filter(|_| self.model.truth.speculation);
+        let tokens = text.and_then(|text| {
+            let mut tokens = Vec::new();
+            self.model.text.tokenizer.encode_text(text, &mut tokens).ok()?;
+            tokens.truncate(REFERENCE_TOKENS_MAX);
+            Some(tokens)
+        });
+        tokens.into_iter().collect()
     }
 
     fn stop_tokens(&self) -> Vec<u32> {

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measurements of what stands around the engine.
 
+mod edits;
 mod llama;
 mod session;
 mod wire;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::process::Command;
 
-const USAGE: &str = "usage: cargo xtask bench wire [--json] [--bin PATH]";
+const USAGE: &str = "usage: cargo xtask bench wire [--json] [--bin PATH]\n       cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]";
 
 /// One figure, and another's beside it.
 #[derive(Debug, Serialize)]
@@ -38,11 +39,16 @@ impl Measured {
 }
 
 pub fn run(args: &[String]) -> Outcome {
+    match args.split_first() {
+        Some((what, rest)) if what == "wire" => run_wire(rest),
+        Some((what, rest)) if what == "edits" => edits::run(rest),
+        _ => Err(USAGE.into()),
+    }
+}
+
+fn run_wire(args: &[String]) -> Outcome {
     let (mut json, mut program) = (false, None);
     let mut words = args.iter().map(String::as_str);
-    if words.next() != Some("wire") {
-        return Err(USAGE.into());
-    }
     while let Some(word) = words.next() {
         match word {
             "--json" => json = true,

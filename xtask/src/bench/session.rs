@@ -1,5 +1,6 @@
-//! A coding session as the Codex CLI holds one: long instructions, many tools, and turn after turn the output of a
-//! command, which the model answers with the next command.
+//! A coding session as the Codex CLI holds one with a model of Flint's catalogue: tools and long instructions stand at
+//! the beginning of the input, and turn after turn brings the output of a command, which the model answers with the
+//! next command. Over a WebSocket only what is new is sent, over HTTP everything.
 
 use crate::wire::user;
 use serde_json::{Value, json};
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 pub const MODEL: &str = "qwen2.5-coder-1.5b";
 
 const INSTRUCTIONS_BYTES: usize = 12 << 10;
+const GUIDELINES_BYTES: usize = 8 << 10; // of skills, permissions and the like, in a message of their own
 const TOOLS: usize = 10; // of about 1,700 bytes each: what Codex declares by default
 const OUTPUT_BYTES: usize = 2 << 10;
 
@@ -56,11 +58,35 @@ fn spaced(call: &Value) -> String {
     call.to_string().replace("\":", "\": ").replace(",\"", ", \"")
 }
 
+/// What every session begins with.
+pub fn beginning() -> Vec<Value> {
+    let developer = |parts: &[String]| {
+        let part = |text: &String| json!({"type": "input_text", "text": text});
+        json!({"type": "message", "role": "developer", "content": parts.iter().map(part).collect::<Vec<_>>()})
+    };
+    let functions =
+        json!({"type": "namespace", "name": "functions", "description": "Tools.", "tools": tools()});
+    vec![
+        json!({"type": "additional_tools", "role": "developer", "tools": [functions]}),
+        developer(&[lorem(3, INSTRUCTIONS_BYTES)]),
+        developer(&[lorem(4, GUIDELINES_BYTES / 2), lorem(5, GUIDELINES_BYTES / 2)]),
+        user(
+            "<environment_context>\n  <cwd>/srv/me/project</cwd>\n  <shell>bash</shell>\n</environment_context>",
+        ),
+    ]
+}
+
 /// The fields that every request of the session has.
 pub fn request(input: &[Value]) -> Value {
-    json!({"type": "response.create", "model": MODEL, "input": input, "store": false, "stream": true,
-        "instructions": lorem(3, INSTRUCTIONS_BYTES), "tools": tools(), "tool_choice": "auto",
-        "parallel_tool_calls": true, "prompt_cache_key": "session"})
+    let id = "0199a213-81c0-7800-8aa1-bbab2a035a53";
+    let about = json!({"installation_id": id, "session_id": id, "thread_id": id, "turn_id": id, "request_kind": "turn",
+        "sandbox": "workspace-write", "git": {"branch": "main", "commit": lorem(9, 40), "dirty": true}});
+    json!({"type": "response.create", "model": MODEL, "stream": true, "input": input, "tool_choice": "auto",
+        "parallel_tool_calls": false, "reasoning": {"context": "all_turns"}, "store": false,
+        "include": ["reasoning.encrypted_content"], "prompt_cache_key": id,
+        "client_metadata": {"session_id": id, "thread_id": id, "turn_id": id, "root_turn_id": id,
+            "x-codex-installation-id": id, "x-codex-window-id": format!("{id}:0"),
+            "x-codex-turn-metadata": about.to_string()}})
 }
 
 fn tools() -> Value {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SESSIONS: usize = 3;
-const TURNS: usize = 28; // of one session
+const TURNS: usize = 24; // of one session: it then has about 31,000 tokens, which its model can just hold
 const LATE_TURNS: usize = 5; // the last of these, when the history is long
 const STREAMED_TOKENS: usize = 500;
 const CPU_TURNS: usize = 24; // of STREAMED_TOKENS each
@@ -71,8 +71,10 @@ fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
 fn session_on_socket(served: &Served, turns: &[Turn]) -> Outcome<Vec<Overhead>> {
     let mut socket = served.socket()?;
     let (mut previous, mut called, mut overheads) = (Value::Null, Value::Null, Vec::new());
+    let mut input = session::beginning();
     for turn in turns {
-        let mut frame = session::request(&[turn.item(called.as_str())]);
+        input.push(turn.item(called.as_str()));
+        let mut frame = session::request(&std::mem::take(&mut input));
         frame["previous_response_id"] = previous;
         let start = Instant::now();
         socket.send(&frame)?;
@@ -90,7 +92,7 @@ fn session_on_socket(served: &Served, turns: &[Turn]) -> Outcome<Vec<Overhead>> 
 }
 
 fn session_on_http(served: &Served, turns: &[Turn]) -> Outcome<Vec<Overhead>> {
-    let (mut history, mut called, mut overheads) = (Vec::new(), Value::Null, Vec::new());
+    let (mut history, mut called, mut overheads) = (session::beginning(), Value::Null, Vec::new());
     for turn in turns {
         history.push(turn.item(called.as_str()));
         let request = session::request(&history);
@@ -109,13 +111,15 @@ fn session_on_http(served: &Served, turns: &[Turn]) -> Outcome<Vec<Overhead>> {
 
 /// The last event of a response. The others are not read as JSON: what a client makes of them is its own affair.
 fn last_of(mut next: impl FnMut() -> Outcome<String>) -> Outcome<String> {
-    const ENDS: [&str; 5] = ["completed", "incomplete", "failed", "cancelled", "error"];
+    const ENDS: [&str; 4] = ["completed", "incomplete", "failed", "cancelled"];
     loop {
         let event = next()?;
-        let kind =
-            event.strip_prefix("{\"type\":\"").and_then(|rest| rest.split('"').next()).unwrap_or_default();
-        if ENDS.contains(&kind.strip_prefix("response.").unwrap_or(kind)) {
-            return Ok(event);
+        match event.strip_prefix("{\"type\":\"response.").and_then(|rest| rest.split('"').next()) {
+            Some(kind) if ENDS.contains(&kind) => return Ok(event),
+            Some(_) => {}
+            // All else begins otherwise: what has to do with limits or times, and errors.
+            None if event.contains("\"error\"") => return Err(event.into()),
+            None => {}
         }
     }
 }

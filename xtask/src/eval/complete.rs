@@ -72,6 +72,8 @@ fn generate(text: &ModelText, index: usize, prompt: &str) -> Outcome<Generate> {
         stop_tokens: text.stop_tokens.clone(),
         sampling: Sampling::default(),
         constraint: None,
+        references: Vec::new(),
+        speculate: false,
         priority: Priority::Background,
         tenant: Tenant::default(),
     })

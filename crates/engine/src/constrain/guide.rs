@@ -3,7 +3,7 @@
 use super::compile::Draft;
 use super::error::{BadConstraint, words};
 use llguidance::api::StopReason;
-use llguidance::toktrie::SimpleVob;
+use llguidance::toktrie::{SimpleVob, TokTrie};
 use llguidance::{TokenParser, panic_utils};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -87,6 +87,17 @@ impl Guide {
         Ok(if ended { Allowed::End } else { Allowed::Some })
     }
 
+    /// What the grammar allows only one text for, as tokens. A guess: the model may cut that text otherwise.
+    /// Empty where nothing is known yet.
+    pub fn forced(&self, tokens: &[u32]) -> Vec<u32> {
+        let Some(parser) = self.parser.as_ref().filter(|_| self.next == tokens.len()) else {
+            return Vec::new();
+        };
+        // On a copy: once bytes are forced, the masks are those of what follows them.
+        let forced = guarded(|| Ok(spelled(parser.token_env.tok_trie(), &parser.clone().force_bytes())));
+        forced.unwrap_or_default()
+    }
+
     fn parser(&mut self) -> Result<&mut TokenParser, BadConstraint> {
         match &mut self.parser {
             Some(parser) => Ok(parser),
@@ -117,6 +128,25 @@ fn allow_stops(parser: &mut TokenParser, stops: &[u32], mask: &mut SimpleVob) ->
         mask.set(stop as usize, ends || last);
     }
     Ok(())
+}
+
+/// Bytes as tokens, the longest first. A special token is written as a mark and its id in brackets.
+fn spelled(trie: &TokTrie, bytes: &[u8]) -> Vec<u32> {
+    let mut parts = bytes.split(|&byte| byte == TokTrie::SPECIAL_TOKEN_MARKER);
+    let mut tokens = trie.greedy_tokenize(parts.next().unwrap_or_default());
+    for part in parts {
+        let Some((id, text)) = special(part) else { break };
+        tokens.push(id);
+        tokens.extend(trie.greedy_tokenize(text));
+    }
+    tokens
+}
+
+/// The id in brackets, and what follows.
+fn special(part: &[u8]) -> Option<(u32, &[u8])> {
+    let close = part.iter().position(|&byte| byte == b']')?;
+    let id = std::str::from_utf8(part.get(1..close)?).ok()?.parse().ok()?;
+    Some((id, &part[close + 1..]))
 }
 
 /// Leaves the logits whose bits are set.

@@ -12,6 +12,7 @@
 //! passed over more than `STARVATION_STEPS + N * (ceil(L / rows) + 1)` times between two tokens, where `rows`
 //! is what one step leaves to the elder: the rows beside decoding less one for every other seat.
 
+mod draft;
 mod reclaim;
 mod table;
 mod verbs;
@@ -76,6 +77,7 @@ struct Rank {
 pub struct Plan {
     pub copies: Vec<BlockCopy>,
     pub work: Vec<Work>, // (seats)
+    pub crowded: bool,   // someone had to be passed over
 }
 
 /// The next `rows` tokens of a sequence that are not computed.
@@ -85,6 +87,7 @@ pub struct Work {
     pub rows: usize,
     pub starts: bool, // these are the first rows of the generation
     pub ends: Ends,
+    pub drafted: usize, // guessed rows that follow
 }
 
 /// What is left of the forward pass that is being planned.
@@ -118,7 +121,7 @@ pub enum Ends {
 
 impl Plan {
     pub fn with_capacity(seats: usize) -> Plan {
-        Plan { copies: Vec::with_capacity(seats), work: Vec::with_capacity(seats) }
+        Plan { copies: Vec::with_capacity(seats), work: Vec::with_capacity(seats), crowded: false }
     }
 }
 
@@ -177,6 +180,7 @@ impl Scheduler {
     pub fn plan(&mut self, plan: &mut Plan) {
         plan.copies.clear();
         plan.work.clear();
+        plan.crowded = false;
         self.stats.steps += 1;
         self.elect_elder();
         let seats = self.limits.seats.min(self.order.len());
@@ -220,6 +224,7 @@ impl Scheduler {
         run.waited = 0;
         run.counts.generated += 1;
         run.seen.add(token);
+        run.drafter.iter_mut().for_each(|drafter| drafter.push(token));
         if run.stop_tokens.contains(&token) {
             return Some(FinishReason::Stop);
         }
@@ -284,7 +289,7 @@ impl Scheduler {
 
     /// Gives the sequence at `place` what rows it can have, or passes it over when there is no room.
     fn seat(&mut self, slot: Slot, place: usize, room: &mut Room, plan: &mut Plan) {
-        let Some(rows_max) = room.for_one() else { return self.pass_over(slot) };
+        let Some(rows_max) = room.for_one() else { return self.pass_over(slot, plan) };
         if self.sequences[slot].computable() == 0 {
             return;
         }
@@ -296,7 +301,7 @@ impl Scheduler {
         }
         let rows = self.make_room(slot, place, rows_max, plan.work.is_empty());
         if rows == 0 {
-            return self.pass_over(slot);
+            return self.pass_over(slot, plan);
         }
         room.take(rows);
         let starts = self.start(slot);
@@ -308,7 +313,7 @@ impl Scheduler {
             false if wants_token => Ends::WithToken,
             false => Ends::Prefilled,
         };
-        plan.work.push(Work { slot, rows, starts, ends });
+        plan.work.push(Work { slot, rows, starts, ends, drafted: 0 });
     }
 
     /// Says whether these are the first rows of the generation.
@@ -321,7 +326,8 @@ impl Scheduler {
         starts
     }
 
-    fn pass_over(&mut self, slot: Slot) {
+    fn pass_over(&mut self, slot: Slot, plan: &mut Plan) {
+        plan.crowded = true;
         if let Some(run) = &mut self.sequences[slot].run {
             run.waited = run.waited.saturating_add(1);
         }

@@ -49,6 +49,8 @@ impl Scheduler {
             stop_tokens: run.stop_tokens,
             sampling: run.sampling,
             constraint: None, // its guide goes on
+            references: run.references,
+            speculate: run.drafter.is_some(),
             priority: run.priority,
             tenant: sequence.tenant,
         };
@@ -96,6 +98,8 @@ impl Scheduler {
     fn check(&self, request: &Generate) -> Result<(), Failure> {
         request.sampling.validate()?;
         self.check_tokens(&request.tokens)?;
+        request.check_references()?;
+        request.references.iter().try_for_each(|reference| self.check_tokens(reference))?;
         let count = request.stop_tokens.len();
         if count > STOP_TOKENS_MAX {
             return Err(Failure::TooManyStopTokens { count: count as u64 });

@@ -299,7 +299,9 @@ impl Mirror {
             () if count > STOP_TOKENS_MAX as u64 => Err(Failure::TooManyStopTokens { count }),
             () if u64::from(resumed) > tokens => Err(Failure::Resumed { resumed, tokens }),
             () => self.check_tokens(&request.tokens),
-        }
+        }?;
+        request.check_references()?;
+        request.references.iter().try_for_each(|reference| self.check_tokens(reference))
     }
 
     fn check_vacant(&self, id: SequenceId) -> Result<(), Failure> {

@@ -149,6 +149,8 @@ impl Trial {
             stop_tokens: vec![3],
             sampling: Sampling::default(),
             constraint: None,
+            references: vec![vec![7; 3]],
+            speculate: true,
             priority: Priority::Interactive,
             tenant: Tenant(1),
         };
@@ -235,6 +237,10 @@ impl Trial {
         self.mirror.forget_worker();
         self.engine = Engine::new(Box::new(scripted()));
         self.commands = self.mirror.resume().into();
+        for command in &self.commands {
+            let Command::Generate(request) = command else { panic!("{command:?}") };
+            assert!(request.speculate && request.references == [[7; 3]], "{request:?}");
+        }
         self.watch();
     }
 

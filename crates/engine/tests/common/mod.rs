@@ -30,6 +30,8 @@ pub fn request(sequence: u64, base: Base, tokens: &[u32], max_tokens: u32) -> Ge
         stop_tokens: Vec::new(),
         sampling: Sampling::default(),
         constraint: None,
+        references: Vec::new(),
+        speculate: false,
         priority: Priority::Interactive,
         tenant: Tenant(1),
     }

@@ -113,6 +113,17 @@ fn engines(all: &[(Arc<Model>, Option<Stats>)], page: &mut Page) {
         let kinds = [("prefill", stats.rows_prefilled), ("decode", stats.rows_decoded)];
         by_label(page, "flint_rows_total", model, "kind", &kinds);
     }
+    page.family("flint_drafted_total", "counter", "Tokens that were guessed before they were computed.");
+    for (model, stats) in known() {
+        let wrong = stats.rows_drafted.saturating_sub(stats.rows_accepted);
+        by_label(
+            page,
+            "flint_drafted_total",
+            model,
+            "guess",
+            &[("right", stats.rows_accepted), ("wrong", wrong)],
+        );
+    }
     page.family("flint_worker_deaths_total", "counter", "Times that a worker has died and was restarted.");
     for (model, _) in all {
         page.sample("flint_worker_deaths_total", &label("model", &model.name), model.engine.deaths());

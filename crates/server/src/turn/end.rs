@@ -16,7 +16,7 @@ use std::time::Instant;
 impl Turn {
     /// Ends the response, and leaves its sequence to who comes next.
     pub(super) fn finish(&mut self, prepared: Prepared, ended: Ended) -> Leg {
-        let Ended { how, counts, broke, tokens, done, reasoning } = ended;
+        let Ended { how, counts, broke, tokens, done, surplus, reasoning } = ended;
         self.account(prepared.tokens.len() as u32, counts, broke, reasoning);
         let mut steered = None;
         match how {
@@ -41,7 +41,7 @@ impl Turn {
                 return Leg::Over(None);
             }
         }
-        let session = self.settle(prepared, tokens, done);
+        let session = self.settle(prepared, tokens, done, surplus);
         match steered {
             None => Leg::Over(Some(session)),
             Some((items, successor)) => self.succeed(session, items, successor),
@@ -49,7 +49,7 @@ impl Turn {
     }
 
     /// The session after the response: its tokens say exactly what the response's items say.
-    fn settle(&mut self, prepared: Prepared, generated: Vec<u32>, done: usize) -> Session {
+    fn settle(&mut self, prepared: Prepared, generated: Vec<u32>, done: usize, surplus: u32) -> Session {
         let Prepared { session, mut tokens, prints, .. } = prepared;
         let (asked, strange) = (self.conversation.items.len(), self.called_strangely(&generated));
         let kept = match self.writer.dropped_an_item() {
@@ -58,7 +58,7 @@ impl Turn {
             false => &generated[..],
         };
         tokens.extend_from_slice(kept);
-        if kept.len() < generated.len() {
+        if kept.len() < generated.len() || surplus > 0 {
             // If the engine is down it forgets the sequence, and a longer one does no harm.
             let _ = self.model.engine.truncate(session.sequence, tokens.len() as u32);
         }

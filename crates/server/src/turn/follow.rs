@@ -19,6 +19,7 @@ pub(super) struct Ended {
     pub(super) broke: Option<Break>,
     pub(super) tokens: Vec<u32>, // generated
     pub(super) done: usize,      // of these, up to the end of the last whole item
+    pub(super) surplus: u32,     // tokens that came after them, and too late
     pub(super) reasoning: u32,
 }
 
@@ -27,7 +28,8 @@ pub(super) struct Answer {
     pub(super) decoder: Decoder,
     pub(super) deltas: Vec<Delta>,
     pub(super) tokens: Vec<u32>,
-    pub(super) done: usize, // of these, up to the end of the last whole item
+    pub(super) done: usize,  // of these, up to the end of the last whole item
+    pub(super) surplus: u32, // tokens that came when it was over; a step may bring many
 }
 
 pub(super) enum How {
@@ -43,7 +45,7 @@ impl Turn {
     /// The state of the answer after the tokens of an earlier process, whose events have been told.
     pub(super) fn replay(&mut self) -> Answer {
         let (decoder, next) = (self.decoder(), self.writer.next_number());
-        let mut answer = Answer { decoder, deltas: Vec::new(), tokens: Vec::new(), done: 0 };
+        let mut answer = Answer { decoder, deltas: Vec::new(), tokens: Vec::new(), done: 0, surplus: 0 };
         for heard in std::mem::take(&mut self.past.heard) {
             self.hear(&mut answer, &heard.sampled());
         }
@@ -86,7 +88,7 @@ impl Turn {
                     Some((Event::Token { token, logprob, top, .. }, at)) => {
                         self.timing.first_token.get_or_insert_with(Instant::now);
                         if stopping.is_some() {
-                            answer.tokens.push(token);
+                            answer.surplus += 1;
                             continue;
                         }
                         let sampled = Sampled { token, logprob, top: &top };
@@ -150,12 +152,13 @@ impl Turn {
         counts: Counts,
         broke: Option<Break>,
     ) -> Ended {
-        let Answer { mut decoder, mut deltas, tokens, done } = answer;
+        let Answer { mut decoder, mut deltas, tokens, done, surplus } = answer;
+        let counts = Counts { generated: counts.generated.saturating_sub(surplus), ..counts };
         if !matches!(how, How::Interrupted) {
             decoder.finish(&mut deltas);
             deltas.drain(..).for_each(|delta| self.writer.delta(delta));
         }
-        Ended { how, counts, broke, tokens, done, reasoning: decoder.reasoning_tokens() }
+        Ended { how, counts, broke, tokens, done, surplus, reasoning: decoder.reasoning_tokens() }
     }
 
     fn decoder(&self) -> Decoder {

@@ -1,6 +1,6 @@
 //! Attention of a whole batch: which queries make a tile, and how the parts of one come together.
 
-use super::attention::{AttendChunk, Merge, Partial, Scores, TILE, Tile, finish};
+use super::attention::{AttendChunk, Merge, Partial, Scratch, TILE, Tile, finish};
 use super::cache::Cache;
 use super::memory::Shared;
 use super::simd::Isa;
@@ -58,22 +58,22 @@ impl AttendJob<'_> {
 
     /// # Safety
     /// Nobody else writes this tile's queries in `out`.
-    pub unsafe fn whole_tile(&self, unit: usize, scores: &mut Scores, out: Shared<'_, f32>, width: usize) {
+    pub unsafe fn whole_tile(&self, unit: usize, scratch: &mut Scratch, out: Shared<'_, f32>, width: usize) {
         let (tile, places) = self.tile(unit);
         let mut totals = [Partial::EMPTY; TILE];
         let mut next = [Partial::EMPTY; TILE];
         for chunk in tile.chunks() {
-            self.isa.run(AttendChunk { scores, tile: &tile, chunk, out: &mut next });
+            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, out: &mut next });
             self.add(&tile, &mut totals, &next);
         }
         // SAFETY: passed on.
         unsafe { self.write(&tile, &places, &totals, out, width) };
     }
 
-    pub fn one_chunk(&self, unit: usize, chunk: usize, scores: &mut Scores, partial: &mut [Partial; TILE]) {
+    pub fn one_chunk(&self, unit: usize, chunk: usize, scratch: &mut Scratch, partial: &mut [Partial; TILE]) {
         let (tile, _) = self.tile(unit);
         if tile.chunks().contains(&chunk) {
-            self.isa.run(AttendChunk { scores, tile: &tile, chunk, out: partial });
+            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, out: partial });
         }
     }
 

@@ -3,11 +3,11 @@
 //! A query is one head of one row; the queries of a tile share every key and value that is loaded.
 //! Each chunk gives a maximum, a sum and a weighted value; chunks are merged in order. The chunks begin
 //! at fixed positions and are merged the same way whether one thread does them all or several share
-//! them, so a row's result does not depend on the batch, bit for bit.
+//! them, so a row's result does not depend on the batch, bit for bit. Factors have 16 bits, sums 32.
 
-use super::cache::Geometry;
+use super::cache::{Geometry, Short};
 use super::heads::HEAD_DIM_MAX;
-use super::simd::{Kernel, LANES, Simd, exp};
+use super::simd::{Kernel, LANES, Simd, exp, prefetch};
 use crate::limits::KV_BLOCK_TOKENS;
 use std::ops::Range;
 
@@ -16,6 +16,9 @@ pub const TILE: usize = 8;
 
 /// Positions in a chunk.
 pub const CHUNK: usize = 256;
+
+/// How many keys or values of a block earlier than they are needed these are asked for.
+const HALVES_AHEAD: usize = 2;
 
 /// Queries of one KV head over one sequence's blocks.
 #[derive(Clone, Copy)]
@@ -51,15 +54,67 @@ impl Tile<'_> {
     }
 }
 
-/// Room for the scores of a tile in one chunk.
-pub type Scores = [[f32; CHUNK]; TILE];
+/// Room for what is made of a tile in one chunk.
+pub struct Scratch {
+    queries: [[u16; HEAD_DIM_MAX]; TILE],
+    scores: [[f32; CHUNK]; TILE],
+    shares: [[u16; CHUNK]; TILE],
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch {
+            queries: [[0; HEAD_DIM_MAX]; TILE],
+            scores: [[0.0; CHUNK]; TILE],
+            shares: [[0; CHUNK]; TILE],
+        }
+    }
+}
 
 /// Computes one chunk for all queries of a tile.
 pub struct AttendChunk<'a> {
-    pub scores: &'a mut Scores,
+    pub scratch: &'a mut Scratch,
     pub tile: &'a Tile<'a>,
     pub chunk: usize,
     pub out: &'a mut [Partial; TILE],
+}
+
+/// One of the two ways to round.
+trait Rounded {
+    unsafe fn store<S: Simd>(to: *mut u16, value: S::F);
+    /// Adds to each lane the dot product of its two numbers of `a` with the two at `b`.
+    unsafe fn dot<S: Simd>(acc: S::F, a: S::I, b: *const u16) -> S::F;
+}
+
+struct F16;
+struct Bf16;
+
+impl Rounded for F16 {
+    #[inline(always)]
+    unsafe fn store<S: Simd>(to: *mut u16, value: S::F) {
+        // SAFETY: passed on.
+        unsafe { S::store_f16(to, value) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot<S: Simd>(acc: S::F, a: S::I, b: *const u16) -> S::F {
+        // SAFETY: passed on.
+        unsafe { S::dot_f16(acc, a, b) }
+    }
+}
+
+impl Rounded for Bf16 {
+    #[inline(always)]
+    unsafe fn store<S: Simd>(to: *mut u16, value: S::F) {
+        // SAFETY: passed on.
+        unsafe { S::store_bf16(to, value) }
+    }
+
+    #[inline(always)]
+    unsafe fn dot<S: Simd>(acc: S::F, a: S::I, b: *const u16) -> S::F {
+        // SAFETY: passed on.
+        unsafe { S::dot_bf16(acc, a, b) }
+    }
 }
 
 impl Kernel for AttendChunk<'_> {
@@ -67,6 +122,19 @@ impl Kernel for AttendChunk<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        // SAFETY: passed on.
+        unsafe {
+            match self.tile.geometry.short {
+                Short::F16 => self.run_rounded::<S, F16>(),
+                Short::Bf16 => self.run_rounded::<S, Bf16>(),
+            }
+        }
+    }
+}
+
+impl AttendChunk<'_> {
+    #[inline(always)]
+    unsafe fn run_rounded<S: Simd, N: Rounded>(self) {
         let tile = self.tile;
         let first = tile.seen[..tile.count].iter().map(|s| s.0).min().unwrap_or(0);
         let end = tile.seen[..tile.count].iter().map(|s| s.1).max().unwrap_or(0);
@@ -76,87 +144,113 @@ impl Kernel for AttendChunk<'_> {
         // SAFETY: the blocks of the positions are in the cache, the queries have `head_dim` values.
         unsafe {
             match tile.count {
-                1 => self.run_tile::<S, 1>(low, stop),
-                2 => self.run_tile::<S, 2>(low, stop),
-                3 => self.run_tile::<S, 3>(low, stop),
-                4 => self.run_tile::<S, 4>(low, stop),
-                5 | 6 => self.run_tile::<S, 6>(low, stop),
-                _ => self.run_tile::<S, TILE>(low, stop),
+                1 => self.run_tile::<S, N, 1>(low, stop),
+                2 => self.run_tile::<S, N, 2>(low, stop),
+                3 => self.run_tile::<S, N, 3>(low, stop),
+                4 => self.run_tile::<S, N, 4>(low, stop),
+                5 | 6 => self.run_tile::<S, N, 6>(low, stop),
+                _ => self.run_tile::<S, N, TILE>(low, stop),
             }
         }
     }
-}
 
-impl AttendChunk<'_> {
     #[inline(always)]
-    unsafe fn run_tile<S: Simd, const R: usize>(self, low: usize, stop: usize) {
-        let (tile, shares, start) = (self.tile, self.scores, self.chunk * CHUNK);
-        let block_of = |position: usize| {
-            let (at, _) = tile.geometry.place(tile.layer, tile.blocks, position, tile.kv_head);
-            tile.cache[at..at + 2 * tile.geometry.half_len()].as_ptr()
-        };
+    unsafe fn run_tile<S: Simd, N: Rounded, const R: usize>(self, low: usize, stop: usize) {
+        let (tile, scratch, start) = (self.tile, self.scratch, self.chunk * CHUNK);
+        let halves = Halves { tile, blocks: low / KV_BLOCK_TOKENS..stop.div_ceil(KV_BLOCK_TOKENS) };
+        let count = halves.blocks.len();
+        let covered =
+            halves.blocks.start * KV_BLOCK_TOKENS - start..halves.blocks.end * KV_BLOCK_TOKENS - start;
         // SAFETY: passed on from `run`.
         unsafe {
-            let mut position = low / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
-            while position < stop {
-                score_block::<S, R>(tile, block_of(position), shares, position - start);
-                position += KV_BLOCK_TOKENS;
+            for i in 0..R {
+                for at in (0..tile.geometry.head_dim).step_by(LANES) {
+                    N::store::<S>(scratch.queries[i][at..].as_mut_ptr(), S::load(tile.queries[i].add(at)));
+                }
+            }
+            for (n, at) in covered.clone().step_by(KV_BLOCK_TOKENS).enumerate() {
+                score_block::<S, N, R>(tile, halves.get(n), halves.get(n + HALVES_AHEAD), scratch, at);
             }
             for i in 0..R.min(tile.count) {
                 let (first, end) = tile.seen[i];
                 let seen = first.max(start).min(stop) - start..end.min(stop).max(start) - start;
-                let covered = low / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS - start
-                    ..(stop.next_multiple_of(KV_BLOCK_TOKENS) - start).min(CHUNK);
-                (self.out[i].largest, self.out[i].sum) = soften::<S>(&mut shares[i], seen, covered);
+                let (scores, shares) = (&mut scratch.scores[i], &mut scratch.shares[i]);
+                (self.out[i].largest, self.out[i].sum) =
+                    soften::<S, N>(scores, shares, seen, covered.clone());
+                self.out[i].values[..tile.geometry.head_dim].fill(0.0);
             }
-            for at in (0..tile.geometry.head_dim).step_by(2 * LANES) {
-                if at + 2 * LANES <= tile.geometry.head_dim {
-                    weigh::<S, R, 2>(tile, &block_of, shares, low..stop, start, at, self.out);
-                } else {
-                    weigh::<S, R, 1>(tile, &block_of, shares, low..stop, start, at, self.out);
-                }
+            for (n, at) in covered.step_by(KV_BLOCK_TOKENS).enumerate() {
+                let seen = at.max(low - start)..(at + KV_BLOCK_TOKENS).min(stop - start);
+                let (values, soon) = (halves.get(count + n), halves.get(count + n + HALVES_AHEAD));
+                weigh_block::<S, N, R>(tile, values, soon, &scratch.shares, seen, self.out);
             }
         }
     }
 }
 
-/// Scores of `R` queries against the 32 keys of a block.
+/// What a chunk reads, in the order in which it reads it: the keys of all its blocks, then their values. After that come
+/// the keys of the next chunk, which the same thread often does next.
+struct Halves<'a> {
+    tile: &'a Tile<'a>,
+    blocks: Range<usize>, // of the sequence
+}
+
+impl Halves<'_> {
+    #[inline(always)]
+    fn get(&self, n: usize) -> *const u16 {
+        let count = self.blocks.len();
+        let Tile { geometry, cache, blocks, layer, kv_head, .. } = self.tile;
+        let (block, half) = match n {
+            n if n < count => (self.blocks.start + n, 0),
+            n if n < 2 * count => (self.blocks.start + n - count, geometry.half_len()),
+            n => ((self.blocks.start + n - count).min(blocks.len() - 1), 0),
+        };
+        let at = geometry.head_at(*layer, blocks[block], *kv_head) + half;
+        cache[at..at + geometry.half_len()].as_ptr()
+    }
+}
+
+/// Scores of `R` queries against the 32 keys of a block. Meanwhile what is needed `soon` comes from memory.
 #[inline(always)]
-unsafe fn score_block<S: Simd, const R: usize>(
+unsafe fn score_block<S: Simd, N: Rounded, const R: usize>(
     tile: &Tile<'_>,
     keys: *const u16,
-    scores: &mut Scores,
+    soon: *const u16,
+    scratch: &mut Scratch,
     at: usize,
 ) {
-    // SAFETY: `keys` holds (head_dim, 32) values.
+    let queries: [*const u16; R] = std::array::from_fn(|i| scratch.queries[i].as_ptr());
+    // SAFETY: `keys` holds (head_dim / 2, 32, 2) values.
     unsafe {
         let mut low = [S::splat(0.0); R];
         let mut high = [S::splat(0.0); R];
-        for d in 0..tile.geometry.head_dim {
-            let key_low = S::load_f16(keys.add(d * KV_BLOCK_TOKENS));
-            let key_high = S::load_f16(keys.add(d * KV_BLOCK_TOKENS + LANES));
+        for column in (0..tile.geometry.head_dim).step_by(2) {
+            prefetch(soon.wrapping_add(column * KV_BLOCK_TOKENS));
+            prefetch(soon.wrapping_add((column + 1) * KV_BLOCK_TOKENS));
+            let key_low = S::load_i(keys.add(column * KV_BLOCK_TOKENS).cast());
+            let key_high = S::load_i(keys.add(column * KV_BLOCK_TOKENS + 2 * LANES).cast());
             for i in 0..R {
-                let q = S::splat(*tile.queries[i].add(d));
-                low[i] = S::fma(key_low, q, low[i]);
-                high[i] = S::fma(key_high, q, high[i]);
+                low[i] = N::dot::<S>(low[i], key_low, queries[i].add(column));
+                high[i] = N::dot::<S>(high[i], key_high, queries[i].add(column));
             }
         }
         for i in 0..R {
-            S::store(scores[i][at..].as_mut_ptr(), low[i]);
-            S::store(scores[i][at + LANES..].as_mut_ptr(), high[i]);
+            S::store(scratch.scores[i][at..].as_mut_ptr(), low[i]);
+            S::store(scratch.scores[i][at + LANES..].as_mut_ptr(), high[i]);
         }
     }
 }
 
 /// Turns scores into shares, relative to the largest; those not seen become 0.
 #[inline(always)]
-unsafe fn soften<S: Simd>(
+unsafe fn soften<S: Simd, N: Rounded>(
     scores: &mut [f32; CHUNK],
+    shares: &mut [u16; CHUNK],
     seen: Range<usize>,
     covered: Range<usize>,
 ) -> (f32, f32) {
     if seen.is_empty() {
-        scores[covered].fill(0.0);
+        shares[covered].fill(0);
         return (f32::NEG_INFINITY, 0.0);
     }
     scores[covered.start..seen.start].fill(f32::NEG_INFINITY);
@@ -168,55 +262,102 @@ unsafe fn soften<S: Simd>(
             largest = S::max(largest, S::load(scores[at..].as_ptr()));
         }
         let largest = S::largest(largest);
-        let mut sum = S::splat(0.0);
         for at in covered.clone().step_by(LANES) {
             let share = exp::<S>(S::sub(S::load(scores[at..].as_ptr()), S::splat(largest)));
             S::store(scores[at..].as_mut_ptr(), share);
         }
         scores[covered.start..seen.start].fill(0.0);
         scores[seen.end..covered.end].fill(0.0);
+        let mut sum = S::splat(0.0);
         for at in covered.step_by(LANES) {
-            sum = S::add(sum, S::load(scores[at..].as_ptr()));
+            let share = S::load(scores[at..].as_ptr());
+            N::store::<S>(shares[at..].as_mut_ptr(), share);
+            sum = S::add(sum, share);
         }
         (largest, S::sum(sum))
     }
 }
 
-/// The values `at..at + W * 16` of each head, weighed by the shares.
+/// Adds the values of the positions `seen`, all in one block, weighed by their shares.
 #[inline(always)]
-unsafe fn weigh<S: Simd, const R: usize, const W: usize>(
+unsafe fn weigh_block<S: Simd, N: Rounded, const R: usize>(
     tile: &Tile<'_>,
-    block_of: &impl Fn(usize) -> *const u16,
-    shares: &Scores,
-    positions: Range<usize>,
-    start: usize,
-    at: usize,
+    values: *const u16,
+    soon: *const u16,
+    shares: &[[u16; CHUNK]; TILE],
+    seen: Range<usize>,
     out: &mut [Partial; TILE],
 ) {
     let head_dim = tile.geometry.head_dim;
-    // SAFETY: the values of a block are (32, head_dim) and follow its keys.
+    let row_len = 2 * head_dim; // of two tokens
+    // SAFETY: passed on.
     unsafe {
-        let mut sums = [[S::splat(0.0); W]; R];
-        let mut position = positions.start;
-        while position < positions.end {
-            let values = block_of(position).add(tile.geometry.half_len() + at);
-            let end = positions.end.min((position / KV_BLOCK_TOKENS + 1) * KV_BLOCK_TOKENS);
-            for p in position..end {
-                let row = values.add(p % KV_BLOCK_TOKENS * head_dim);
-                let v: [S::F; W] = std::array::from_fn(|w| S::load_f16(row.add(w * LANES)));
-                for i in 0..R {
-                    let share = S::splat(shares[i][p - start]);
-                    for w in 0..W {
-                        sums[i][w] = S::fma(v[w], share, sums[i][w]);
-                    }
-                }
+        for at in (0..head_dim).step_by(2 * LANES) {
+            let (values, soon) = (values.add(2 * at), soon.wrapping_add(at * KV_BLOCK_TOKENS));
+            if at + 2 * LANES <= head_dim {
+                weigh::<S, N, R, 2>(values, row_len, soon, shares, seen.clone(), at, out);
+            } else {
+                weigh::<S, N, R, 1>(values, row_len, soon, shares, seen.clone(), at, out);
             }
-            position = end;
+        }
+    }
+}
+
+/// The values `at..at + W * 16` of each head.
+#[inline(always)]
+unsafe fn weigh<S: Simd, N: Rounded, const R: usize, const W: usize>(
+    values: *const u16,
+    row_len: usize,
+    soon: *const u16,
+    shares: &[[u16; CHUNK]; TILE],
+    seen: Range<usize>,
+    at: usize,
+    out: &mut [Partial; TILE],
+) {
+    // SAFETY: the values of a block are (16, head_dim, 2); partials have `head_dim` values.
+    unsafe {
+        let mut sums: [[S::F; W]; R] = std::array::from_fn(|i| {
+            std::array::from_fn(|w| S::load(out[i].values[at + w * LANES..].as_ptr()))
+        });
+        let load = |position: usize| -> [S::I; W] {
+            let row = values.add(position % KV_BLOCK_TOKENS / 2 * row_len);
+            std::array::from_fn(|w| S::load_i(row.add(w * 2 * LANES).cast()))
+        };
+        // Next to a position that is not seen may lie anything, and 0 times that need not be 0.
+        if seen.start % 2 == 1 {
+            let pair = load(seen.start).map(|pair| S::only_half::<true>(pair));
+            add_pair::<S, N, R, W>(pair, shares, seen.start - 1, &mut sums);
+        }
+        for position in (seen.start.next_multiple_of(2)..seen.end / 2 * 2).step_by(2) {
+            let ahead = soon.wrapping_add(position % KV_BLOCK_TOKENS * 2 * LANES);
+            prefetch(ahead);
+            prefetch(ahead.wrapping_add(2 * LANES));
+            add_pair::<S, N, R, W>(load(position), shares, position, &mut sums);
+        }
+        if seen.end % 2 == 1 {
+            let pair = load(seen.end - 1).map(|pair| S::only_half::<false>(pair));
+            add_pair::<S, N, R, W>(pair, shares, seen.end - 1, &mut sums);
         }
         for i in 0..R {
             for w in 0..W {
                 S::store(out[i].values[at + w * LANES..].as_mut_ptr(), sums[i][w]);
             }
+        }
+    }
+}
+
+/// Adds the values of two positions, the first of them `position`.
+#[inline(always)]
+unsafe fn add_pair<S: Simd, N: Rounded, const R: usize, const W: usize>(
+    pair: [S::I; W],
+    shares: &[[u16; CHUNK]; TILE],
+    position: usize,
+    sums: &mut [[S::F; W]; R],
+) {
+    for i in 0..R {
+        for w in 0..W {
+            // SAFETY: positions are even here, so both shares are of the chunk.
+            unsafe { sums[i][w] = N::dot::<S>(sums[i][w], pair[w], shares[i][position..].as_ptr()) };
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Between the q, k, v product and attention: norms of heads, rotary turn, and the way into the cache.
 
-use super::cache::Geometry;
+use super::cache::{Geometry, Short, key_place, value_place};
 use super::input::normalise_in_place;
 use super::memory::Shared;
 use super::simd::{Isa, Kernel, LANES, Simd};
@@ -34,6 +34,7 @@ pub struct PlaceHeads<'a> {
     pub cache: Shared<'a, u16>,
     pub at: usize,    // where the keys of the head begin in the cache
     pub token: usize, // within the block
+    pub short: Short,
 }
 
 impl Kernel for PlaceHeads<'_> {
@@ -61,15 +62,28 @@ impl Kernel for PlaceHeads<'_> {
             turn::<S>(self.k, self.cos, self.sin, self.pairs);
             let half_len = head_dim * KV_BLOCK_TOKENS;
             let cache = self.cache.range_mut(self.at, 2 * half_len).as_mut_ptr();
-            let values = cache.add(half_len + self.token * head_dim);
-            let mut keys = [0u16; LANES];
+            let mut lanes = [0u16; LANES];
             for at in (0..head_dim).step_by(LANES) {
-                S::store_f16(values.add(at), S::load(self.v[at..].as_ptr()));
-                S::store_f16(keys.as_mut_ptr(), S::load(self.k[at..].as_ptr()));
-                for (i, key) in keys.into_iter().enumerate() {
-                    *cache.add((at + i) * KV_BLOCK_TOKENS + self.token) = key;
+                store_short::<S>(self.short, lanes.as_mut_ptr(), S::load(self.k[at..].as_ptr()));
+                for (i, key) in lanes.into_iter().enumerate() {
+                    *cache.add(key_place(at + i, self.token)) = key;
+                }
+                store_short::<S>(self.short, lanes.as_mut_ptr(), S::load(self.v[at..].as_ptr()));
+                for (i, value) in lanes.into_iter().enumerate() {
+                    *cache.add(half_len + value_place(at + i, self.token, head_dim)) = value;
                 }
             }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store_short<S: Simd>(short: Short, to: *mut u16, value: S::F) {
+    // SAFETY: passed on.
+    unsafe {
+        match short {
+            Short::F16 => S::store_f16(to, value),
+            Short::Bf16 => S::store_bf16(to, value),
         }
     }
 }
@@ -136,6 +150,7 @@ impl Placement<'_> {
                 cache: cached,
                 at,
                 token,
+                short: geometry.short,
             });
         }
     }

@@ -5,7 +5,7 @@
 
 use super::input::Input;
 use super::pack::{BLOCK, Packed, Packing, ScaleKind, Stripe, with_packing};
-use super::simd::{Isa, Kernel, LANES, Simd};
+use super::simd::{Isa, Kernel, LANES, Simd, prefetch_near};
 use crate::quant::Format;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -221,20 +221,8 @@ fn prefetch_block<P: Packing>(stripe: *const u8, block: usize) {
     let lines = Stripe::<P>::BYTES / 64;
     let first = block * lines / Stripe::<P>::BLOCKS;
     for i in 0..lines.div_ceil(Stripe::<P>::BLOCKS) {
-        prefetch(stripe.wrapping_add(PREFETCH_BYTES + (first + i) * 64));
+        prefetch_near(stripe.wrapping_add(PREFETCH_BYTES + (first + i) * 64));
     }
-}
-
-/// Asks for a cache line that will be read soon. The address need not be valid.
-#[inline(always)]
-fn prefetch(line: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on the caches, and SSE is always there.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 /// Where the next block of each input row lies.

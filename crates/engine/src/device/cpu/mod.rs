@@ -20,6 +20,7 @@ mod pack;
 mod pool;
 mod simd;
 
+pub use cache::Short;
 pub use machine::{default_threads, read_bandwidth};
 pub use memory::OutOfMemory;
 pub use simd::Isa;
@@ -29,7 +30,7 @@ use crate::batch::Batch;
 use crate::load::Tensor;
 use crate::model::config::{Config, Rope};
 use attend::AttendJob;
-use attention::{CHUNK, Partial, TILE};
+use attention::{CHUNK, Partial, Scratch, TILE};
 use cache::Cache;
 use gated::GatedUnits;
 use heads::{Angles, HEAD_DIM_MAX, Placement};
@@ -49,6 +50,7 @@ const ARENA_CHUNK_BYTES: usize = 64 << 20;
 
 pub struct Cpu {
     isa: Isa,
+    short: Short, // of caches
     pool: Pool,
     arena: Arena, // all weights
     angles: Angles,
@@ -105,6 +107,7 @@ impl Cpu {
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Cpu, OutOfMemory> {
         Ok(Cpu {
             isa,
+            short: Short::F16,
             pool: Pool::new(threads.max(1)),
             arena: Arena::new(ARENA_CHUNK_BYTES)?,
             angles: Angles::default(),
@@ -114,6 +117,20 @@ impl Cpu {
             mixture: MixtureScratch::default(),
             widest: Widest::default(),
         })
+    }
+}
+
+impl Cpu {
+    /// Quantised weights have inputs of 8 bits: keys and values need not be finer.
+    fn round_like(&mut self, weights: &[Tensor]) {
+        if weights.iter().any(|tensor| tensor.format.block_len() > 1) {
+            self.round(Short::Bf16);
+        }
+    }
+
+    /// How caches that are made from now on round.
+    pub fn round(&mut self, short: Short) {
+        self.short = short;
     }
 }
 
@@ -161,6 +178,7 @@ impl Device for Cpu {
     }
 
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix, DeviceError> {
+        self.round_like(parts);
         let cols = parts.first().map_or(0, Tensor::cols);
         self.widest.cols = self.widest.cols.max(cols);
         let mut packed = Vec::with_capacity(parts.len());
@@ -172,6 +190,7 @@ impl Device for Cpu {
     }
 
     fn experts(&mut self, tensor: &Tensor) -> Result<Vec<Packed>, DeviceError> {
+        self.round_like(std::slice::from_ref(tensor));
         let experts = tensor.shape.first().copied().unwrap_or(0);
         let rows = tensor.rows() / experts.max(1);
         self.widest.cols = self.widest.cols.max(tensor.cols());
@@ -206,7 +225,7 @@ impl Device for Cpu {
                 ),
             });
         }
-        Ok(Cache::new(config, blocks)?)
+        Ok(Cache::new(config, blocks, self.short)?)
     }
 
     fn ready(&mut self, config: &Config, rows: usize) -> Result<(), DeviceError> {
@@ -288,19 +307,19 @@ impl Device for Cpu {
         let split = tiles < 2 * self.pool.threads() && chunks > 1 && tiles * chunks <= self.partials.len();
         let partials = Shared::new(&mut self.partials);
         self.pool.run(|worker| {
-            let mut scores = [[0.0; CHUNK]; TILE];
+            let mut scratch = Scratch::default();
             // SAFETY: a tile writes its own queries' part of `out`; a chunk its own partials, which are
             // read after the barrier.
             unsafe {
                 if !split {
                     while let Some(unit) = worker.take(tiles) {
-                        job.whole_tile(unit, &mut scores, out, width);
+                        job.whole_tile(unit, &mut scratch, out, width);
                     }
                     return;
                 }
                 while let Some(unit) = worker.take(tiles * chunks) {
                     let partial = &mut partials.range_mut(unit, 1)[0];
-                    job.one_chunk(unit / chunks, unit % chunks, &mut scores, partial);
+                    job.one_chunk(unit / chunks, unit % chunks, &mut scratch, partial);
                 }
                 worker.barrier();
                 for unit in worker.share(tiles) {

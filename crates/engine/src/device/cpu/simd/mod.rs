@@ -40,6 +40,8 @@ pub unsafe trait Simd: Copy + 'static {
     unsafe fn load_e8m0(from: *const u8) -> Self::F;
     unsafe fn store(to: *mut f32, value: Self::F);
     unsafe fn store_f16(to: *mut u16, value: Self::F);
+    /// Rounds to nearest, ties to even.
+    unsafe fn store_bf16(to: *mut u16, value: Self::F);
     /// Rounds to nearest and keeps the low byte of each lane.
     unsafe fn store_i8(to: *mut i8, value: Self::F);
 
@@ -74,6 +76,12 @@ pub unsafe trait Simd: Copy + 'static {
     /// bytes at `s`, the same for all lanes. `WIDE`: bytes of `u` may exceed 127.
     unsafe fn dot<const WIDE: bool>(acc: Self::I, u: Self::I, s: *const i8) -> Self::I;
     unsafe fn to_f32(a: Self::I) -> Self::F;
+    /// Adds to each lane the dot product of its two bf16 of `a` with the two at `b`, the same for all lanes.
+    unsafe fn dot_bf16(acc: Self::F, a: Self::I, b: *const u16) -> Self::F;
+    /// Likewise for f16.
+    unsafe fn dot_f16(acc: Self::F, a: Self::I, b: *const u16) -> Self::F;
+    /// The even or the odd 16 bits of each lane; 0 in place of the others.
+    unsafe fn only_half<const ODD: bool>(a: Self::I) -> Self::I;
 }
 
 /// e^a for finite lanes, relative error under 3e-7; lanes below -87 give 0.
@@ -111,7 +119,9 @@ pub trait Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
     #[cfg(target_arch = "x86_64")]
-    Avx512,
+    Avx512 {
+        bf16: bool,
+    },
     #[cfg(target_arch = "x86_64")]
     Avx2,
     Portable,
@@ -134,7 +144,10 @@ impl Isa {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vnni")
             {
-                found.push(Isa::Avx512);
+                if is_x86_feature_detected!("avx512bf16") {
+                    found.push(Isa::Avx512 { bf16: true });
+                }
+                found.push(Isa::Avx512 { bf16: false });
             }
             if is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
@@ -150,10 +163,23 @@ impl Isa {
     pub fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => "AVX-512 VNNI",
+            Isa::Avx512 { bf16: true } => "AVX-512 VNNI BF16",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 { bf16: false } => "AVX-512 VNNI",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "AVX2",
             Isa::Portable => "portable",
+        }
+    }
+
+    /// Runs a kernel that has bf16 to multiply.
+    #[inline(always)]
+    pub fn run_bf16<K: Kernel>(self, kernel: K) -> K::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: made by `available` only, after detection.
+            Isa::Avx512 { bf16: true } => unsafe { run_avx512_bf16(kernel) },
+            _ => self.run(kernel),
         }
     }
 
@@ -164,7 +190,7 @@ impl Isa {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => run_avx512(kernel),
+                Isa::Avx512 { .. } => run_avx512(kernel),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => run_avx2(kernel),
                 Isa::Portable => kernel.run::<Portable>(),
@@ -176,8 +202,15 @@ impl Isa {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi1,bmi2")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function's own features are those of `Avx512`.
-    unsafe { kernel.run::<Avx512>() }
+    // SAFETY: this function's own features are those of `Avx512<false>`.
+    unsafe { kernel.run::<Avx512<false>>() }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c,bmi1,bmi2")]
+unsafe fn run_avx512_bf16<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's own features are those of `Avx512<true>`.
+    unsafe { kernel.run::<Avx512<true>>() }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -185,6 +218,31 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
 unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     // SAFETY: this function's own features are those of `Avx2`.
     unsafe { kernel.run::<Avx2>() }
+}
+
+/// Asks for a cache line that is needed in a microsecond: it goes into the second-level cache, which can wait for more
+/// lines at a time than the first. The address need not be valid.
+#[inline(always)]
+pub fn prefetch<T>(line: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on the caches, and SSE is always there.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
+/// Asks for a cache line that is needed almost now. The address need not be valid.
+#[inline(always)]
+pub fn prefetch_near<T>(line: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 #[cfg(test)]

@@ -20,6 +20,18 @@ fn bytes(a: [i32; LANES]) -> I {
     from_fn(|i| a[i / 4].to_ne_bytes()[i % 4])
 }
 
+/// The first of two bf16.
+#[inline(always)]
+fn even(pair: i32) -> f32 {
+    f32::from_bits((pair as u32) << 16)
+}
+
+/// The second of two bf16.
+#[inline(always)]
+fn odd(pair: i32) -> f32 {
+    f32::from_bits(pair as u32 & !0xffff)
+}
+
 // SAFETY: no special instructions; pointers are read and written within the 16 values asked for.
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl Simd for Portable {
@@ -62,6 +74,12 @@ unsafe impl Simd for Portable {
     unsafe fn store_f16(to: *mut u16, value: F) {
         for (i, v) in value.into_iter().enumerate() {
             unsafe { to.add(i).write_unaligned(f16::from_f32(v).to_bits()) };
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(to: *mut u16, value: F) {
+        for (i, value) in value.into_iter().enumerate() {
+            unsafe { to.add(i).write_unaligned(bf16::from_f32(value).to_bits()) }
         }
     }
     #[inline(always)]
@@ -168,5 +186,21 @@ unsafe impl Simd for Portable {
     #[inline(always)]
     unsafe fn to_f32(a: I) -> F {
         lanes(&a).map(|v| v as f32)
+    }
+    #[inline(always)]
+    unsafe fn dot_bf16(acc: F, a: I, b: *const u16) -> F {
+        let b = unsafe { b.cast::<i32>().read_unaligned() };
+        let a = lanes(&a);
+        from_fn(|i| odd(a[i]) * odd(b) + (even(a[i]) * even(b) + acc[i]))
+    }
+    #[inline(always)]
+    unsafe fn dot_f16(acc: F, a: I, b: *const u16) -> F {
+        let [b0, b1] = [b, b.wrapping_add(1)].map(|b| f16::from_bits(unsafe { b.read_unaligned() }).to_f32());
+        let value = |at: usize| f16::from_bits(u16::from_ne_bytes([a[at], a[at + 1]])).to_f32();
+        from_fn(|i| value(4 * i + 2) * b1 + (value(4 * i) * b0 + acc[i]))
+    }
+    #[inline(always)]
+    unsafe fn only_half<const ODD: bool>(a: I) -> I {
+        bytes(lanes(&a).map(|lane| lane & if ODD { !0xffff } else { 0xffff }))
     }
 }
