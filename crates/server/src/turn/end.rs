@@ -79,7 +79,7 @@ impl Turn {
     }
 
     /// Whether a call is not in the tags that the template writes around it. A small model that reads its own slip
-    /// again takes it for no call, and calls for ever: so the next turn has the call from the template.
+    /// repeats the call for ever: so the next turn has the call from the template.
     fn called_strangely(&self, generated: &[u32]) -> bool {
         const TAG: &[u8] = b"<tool_call>";
         let calls = self.writer.required_input().len();
