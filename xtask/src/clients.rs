@@ -1,11 +1,11 @@
-//! The clients that judge the server, unmodified: the Codex CLI and OpenAI's SDKs, at pinned versions.
+//! The clients that judge the server, unmodified: the Codex CLI, Continue and OpenAI's SDKs, at pinned versions.
 
 use crate::{Outcome, must, paths};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const NPM: [&str; 2] = ["@openai/codex@0.166.0", "openai@6.49.0"];
+const NPM: [&str; 3] = ["@openai/codex@0.166.0", "@continuedev/cli@1.5.47", "openai@6.49.0"];
 const PIP: [&str; 3] = ["openai==3.49.0", "jsonschema==4.26.0", "schemathesis==4.32.5"];
 
 /// Installs what is not there yet, under `clients` in Flint's cache.

@@ -5,26 +5,12 @@ mod support;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use support::server::Server;
-
-/// Where `cargo xtask test` installs the clients.
-fn clients() -> PathBuf {
-    let models = support::model_file();
-    let folder = models.ancestors().nth(2).unwrap().join("clients");
-    assert!(folder.is_dir(), "{} is missing: run `cargo xtask test`", folder.display());
-    folder
-}
+use support::{clients, succeeds};
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
-}
-
-fn succeeds(command: &mut Command) -> Output {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let (out, err) = (support::stdout(&output), support::stderr(&output));
-    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
-    output
 }
 
 fn python(parts: &[&str]) {

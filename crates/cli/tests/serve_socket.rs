@@ -104,6 +104,31 @@ fn the_end_of_a_prompt_is_the_same_without_its_beginning() {
     }
 }
 
+/// A call that the model wrote as it should not have comes back to it as it should be.
+#[test]
+fn a_call_in_a_fence_is_read_again_in_tags() {
+    let call = "```json\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n```";
+    let tagged = "{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\none\n</tool_response>";
+    let home = tempfile::tempdir().unwrap();
+    let lines = [("Hello.", call), (tagged, "It was in tags.")];
+    let server = Server::scripted_in(home, &lines, 1000.0, &["-m", "qwen2.5-coder-1.5b"], &[]);
+    let mut socket = server.socket();
+    let tools = json!([{"type": "function", "name": "read", "parameters": {"type": "object",
+        "properties": {"path": {"type": "string"}}, "required": ["path"]}}]);
+    let frame = |input: Value, previous: Value| {
+        json!({"type": "response.create", "model": "qwen2.5-coder-1.5b", "input": input, "store": false,
+            "tools": tools, "previous_response_id": previous})
+    };
+    let first = turn(&mut socket, &frame(json!([user("Hello.")]), Value::Null));
+    let call = &first.last().unwrap()["response"]["output"][0];
+    let output = json!([{"type": "function_call_output", "call_id": call["call_id"], "output": "one"}]);
+    let second = turn(&mut socket, &frame(output, id(&first).into()));
+    assert_eq!(text(&second), "It was in tags.");
+    let (asked, end) = (&first.last().unwrap()["response"]["usage"]["input_tokens"], second.last().unwrap());
+    assert_eq!(asked.as_u64(), Some(number(end, "flint.tokens_cached")), "the prompt stays warm");
+    assert!(end["response"]["metadata"]["flint.cache_break"].is_null(), "{end}");
+}
+
 #[test]
 fn a_steer_goes_on_from_the_last_token() {
     let server = Server::start();

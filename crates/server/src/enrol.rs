@@ -1,7 +1,6 @@
 //! How a turn's response comes into the store, before its first event.
 
-use crate::prepare::Prepared;
-use crate::store::{Pen, Record, StoreError, not_stored};
+use crate::store::{Entry, Pen, Record, StoreError, not_stored};
 use crate::turn::Turn;
 use flint_wire::{Item, Previous};
 use serde_json::{Map, Value};
@@ -30,23 +29,25 @@ impl Origin {
 
 impl Turn {
     /// Resolves when the response is in the store. From then on it is the store that tells its events.
-    pub async fn enrol(&mut self, prepared: &Prepared) -> Result<(), StoreError> {
+    pub async fn enrol(&mut self, prompt: &[u32], before: Option<Entry>) -> Result<(), StoreError> {
+        // What is not to be stored follows nothing that is.
         let Some(origin) = &self.origin else { return Ok(()) };
-        let record = self.record(origin, prepared);
-        self.server.archive.begin(record).await?;
+        let record = self.record(origin, prompt);
+        self.server.archive.begin(record, before).await?;
         self.pen = Pen::stored(self.running.clone(), &self.server.archive);
         Ok(())
     }
 
-    /// The same for a response that cannot be refused any more.
-    pub async fn enrol_successor(&mut self, prepared: &Prepared) {
-        if let Err(error) = self.enrol(prepared).await {
+    /// The same for a response that cannot be refused any more: it was promised to who steered the one before. So
+    /// that one's end, which says so, is stored together with its beginning.
+    pub async fn enrol_successor(&mut self, prompt: &[u32], before: Option<Entry>) {
+        if let Err(error) = self.enrol(prompt, before).await {
             let metadata = &mut self.writer.response.metadata;
             metadata.insert("flint.stored".into(), not_stored(&error).into());
         }
     }
 
-    fn record(&self, origin: &Origin, prepared: &Prepared) -> Record {
+    fn record(&self, origin: &Origin, prompt: &[u32]) -> Record {
         let items = &self.conversation.items;
         let (history, input) = items.split_at(origin.before.min(items.len()));
         Record {
@@ -63,7 +64,7 @@ impl Turn {
             history: (!origin.linked).then(|| json(history)),
             input: json(input),
             request: origin.request.to_string(),
-            prompt: prepared.tokens.clone(),
+            prompt: prompt.to_vec(),
             response: self.writer.response.json(),
         }
     }

@@ -126,7 +126,7 @@ impl Server {
         };
         turn.ticket = Some(ticket);
         turn.origin = body.map(|body| Origin::new(body, history.items.len(), history.linked));
-        if let Err(error) = turn.enrol(&prepared).await {
+        if let Err(error) = turn.enrol(&prepared.tokens, None).await {
             turn.model.rest(prepared.session);
             return Err(error.refusal());
         }

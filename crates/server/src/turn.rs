@@ -22,8 +22,8 @@ use crate::prompt::Conversation;
 use crate::sampling::{sampling, seed};
 use crate::server::{Remembered, Server};
 use crate::sessions::Session;
-use crate::store::Pen;
 use crate::store::tape::Heard;
+use crate::store::{Entry, Pen};
 use crate::ticket::Ticket;
 use crate::truth::{self, Timing};
 use crate::writer::Writer;
@@ -139,9 +139,11 @@ impl Turn {
                     session.into_iter().for_each(|session| self.model.rest(session));
                     return;
                 }
-                Leg::Steered(next) => prepared = *next,
+                Leg::Steered(next) => match self.begin_successor(*next).await {
+                    Some(next) => prepared = next,
+                    None => return,
+                },
             }
-            self.enrol_successor(&prepared).await;
         }
     }
 
@@ -242,7 +244,13 @@ impl Turn {
 enum Leg {
     /// At its end, with a sequence that may rest.
     Over(Option<Session>),
-    Steered(Box<Prepared>),
+    Steered(Box<Succession>),
+}
+
+/// From a response that was steered to the one that follows.
+struct Succession {
+    last: Option<Entry>, // the end of the first, to be stored with the beginning of the second
+    next: Result<Prepared, ApiError>,
 }
 
 fn writer(

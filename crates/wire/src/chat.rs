@@ -115,11 +115,15 @@ fn add(path: &str, message: &Value, items: &mut Vec<Item>) -> Result<(), ApiErro
                 items.push(Item::parse(path, &json!({"type": "reasoning", "content": content}))?);
             }
             let calls = fields.array("tool_calls", TOOLS_MAX)?.unwrap_or_default();
-            if let Some(content) = content {
-                let item = json!({"type": "message", "role": "assistant", "content": content});
-                items.push(Item::parse(path, &item)?);
-            } else if calls.is_empty() {
-                return Err(fields.missing("content"));
+            match content {
+                // Many clients say so of a message that was nothing but calls.
+                Some(content) if content == "" && !calls.is_empty() => {}
+                Some(content) => {
+                    let item = json!({"type": "message", "role": "assistant", "content": content});
+                    items.push(Item::parse(path, &item)?);
+                }
+                None if calls.is_empty() => return Err(fields.missing("content")),
+                None => {}
             }
             for (index, call) in calls.iter().enumerate() {
                 items.push(call_item(&format!("{path}.tool_calls[{index}]"), call)?);
@@ -316,5 +320,28 @@ impl Chunks {
         let mut chunk = Value::Object(self.head.clone());
         chunk["choices"] = json!([{"index": 0, "delta": delta, "finish_reason": null}]);
         chunk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The types of the items that a message comes to.
+    fn kinds(message: Value) -> Vec<String> {
+        let mut items = Vec::new();
+        add("messages[0]", &message, &mut items).unwrap();
+        items.iter().map(|item| item.json["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn empty_words_beside_calls_are_none() {
+        let calls = json!([{"id": "c", "type": "function", "function": {"name": "read", "arguments": "{}"}}]);
+        let message =
+            |content: Value| json!({"role": "assistant", "content": content, "tool_calls": calls.clone()});
+        assert_eq!(kinds(message(json!(""))), ["function_call"]);
+        assert_eq!(kinds(message(Value::Null)), ["function_call"]);
+        assert_eq!(kinds(message(json!("I look."))), ["message", "function_call"]);
+        assert_eq!(kinds(json!({"role": "assistant", "content": ""})), ["message"]);
     }
 }

@@ -4,6 +4,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::limits::{ID_BYTES_MAX, INPUT_ITEMS_MAX, NAME_BYTES_MAX, PARTS_MAX, TOOLS_MAX};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// An item as it came, and what it means.
@@ -109,6 +110,7 @@ fn print(meaning: &Meaning) -> u64 {
     match meaning {
         Meaning::Message { role, parts } => (0, *role as u8, parts).hash(&mut hasher),
         Meaning::Call { call_id, namespace, name, arguments, custom } => {
+            let arguments = if *custom { arguments.into() } else { spaceless(arguments) };
             (1, call_id, namespace, name, arguments, custom).hash(&mut hasher);
         }
         Meaning::CallOutput { call_id, parts } => (2, call_id, parts).hash(&mut hasher),
@@ -118,6 +120,11 @@ fn print(meaning: &Meaning) -> u64 {
         Meaning::AdditionalTools { .. } | Meaning::CompactionTrigger | Meaning::Other { .. } => {}
     }
     hasher.finish()
+}
+
+/// JSON without the white space that clients change when they write it anew.
+fn spaceless(json: &str) -> Cow<'_, str> {
+    serde_json::from_str(json).map_or(json.into(), |value: Value| value.to_string().into())
 }
 
 fn meaning(mut fields: Fields<'_>) -> Result<Meaning, ApiError> {
@@ -272,5 +279,23 @@ pub mod output {
 
     pub fn compaction(id: &str, content: &str) -> Value {
         json!({"id": id, "type": "compaction", "encrypted_content": content})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(arguments: &str) -> Item {
+        let json = json!({"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments});
+        Item::parse("input[0]", &json).unwrap()
+    }
+
+    #[test]
+    fn white_space_in_arguments_says_nothing() {
+        let print = |arguments: &str| call(arguments).print;
+        assert_eq!(print("{\"a\": [1, \"b c\"]}"), print("{\"a\":[1,\"b c\"]}"));
+        assert_ne!(print("{\"a\": [1, \"b c\"]}"), print("{\"a\":[1,\"bc\"]}"));
+        assert_ne!(print("not JSON"), print("notJSON"));
     }
 }

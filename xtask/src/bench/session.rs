@@ -71,7 +71,7 @@ pub fn beginning() -> Vec<Value> {
         developer(&[lorem(3, INSTRUCTIONS_BYTES)]),
         developer(&[lorem(4, GUIDELINES_BYTES / 2), lorem(5, GUIDELINES_BYTES / 2)]),
         user(
-            "<environment_context>\n  <cwd>/home/me/project</cwd>\n  <shell>bash</shell>\n</environment_context>",
+            "<environment_context>\n  <cwd>/srv/me/project</cwd>\n  <shell>bash</shell>\n</environment_context>",
         ),
     ]
 }

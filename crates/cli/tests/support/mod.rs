@@ -30,6 +30,22 @@ pub fn model_file() -> PathBuf {
     path
 }
 
+/// Where `cargo xtask test` installs the clients.
+pub fn clients() -> PathBuf {
+    let models = model_file();
+    let folder = models.ancestors().nth(2).unwrap().join("clients");
+    assert!(folder.is_dir(), "{} is missing: run `cargo xtask test`", folder.display());
+    folder
+}
+
+/// Runs to the end without any input, which is a good one.
+pub fn succeeds(command: &mut Command) -> Output {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let (out, err) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{command:?}\n{out}\n{err}");
+    output
+}
+
 /// Runs to the end with this standard input.
 pub fn run(command: &mut Command, input: &str) -> Output {
     model_file();

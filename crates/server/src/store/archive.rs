@@ -25,18 +25,19 @@ impl Archive {
         Ok(Archive { store, queue, thread: Some(thread) })
     }
 
-    /// Resolves when the response is in the store.
-    pub async fn begin(&self, record: Record) -> Result<(), StoreError> {
-        self.ask(Write::Begin(Box::new(record))).await
+    /// Resolves when the response is in the store, and the end of the one that it follows with it.
+    pub async fn begin(&self, record: Record, before: Option<Entry>) -> Result<(), StoreError> {
+        self.ask(Write::Begin(Box::new(record)), before).await
     }
 
     pub async fn delete(&self, id: &str) -> Result<(), StoreError> {
-        self.ask(Write::Delete { id: id.to_owned() }).await
+        self.ask(Write::Delete { id: id.to_owned() }, None).await
     }
 
-    async fn ask(&self, write: Write) -> Result<(), StoreError> {
+    async fn ask(&self, write: Write, before: Option<Entry>) -> Result<(), StoreError> {
         let (answer, result) = oneshot::channel();
-        self.queue.put(Entry { write, then: Then::Answer(answer) });
+        let asked = Entry { write, then: Then::Answer(answer) };
+        self.queue.put_together(before.into_iter().chain([asked]));
         result.await.unwrap_or_else(|_| Err(StoreError::Failed("its thread has ended".into())))
     }
 

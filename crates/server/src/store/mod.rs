@@ -18,6 +18,7 @@ pub mod tape;
 
 pub use archive::{Archive, unreadable};
 pub use pen::Pen;
+pub use queue::Entry;
 pub use scribe::not_stored;
 pub use sqlite::Sqlite;
 pub use tail::Tail;

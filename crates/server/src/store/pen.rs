@@ -43,8 +43,16 @@ impl Pen {
 
     /// Events that belong together, and how the response ended if these are its last.
     pub fn write(&mut self, frames: Vec<Frame>, ending: impl FnOnce() -> Option<Ending>) {
+        let entry = self.entry(frames, ending);
+        if let (Some(entry), Place::Store { queue, .. }) = (entry, &self.place) {
+            queue.put(entry);
+        }
+    }
+
+    /// The same, but what goes to the store is left to the caller, who has more to be stored with it.
+    pub fn entry(&mut self, frames: Vec<Frame>, ending: impl FnOnce() -> Option<Ending>) -> Option<Entry> {
         if frames.is_empty() {
-            return;
+            return None;
         }
         match &mut self.place {
             Place::Log(registry) => {
@@ -55,11 +63,12 @@ impl Pen {
                     }
                     self.running.log.push(frame);
                 }
+                None
             }
-            Place::Store { queue, tape } => {
+            Place::Store { tape, .. } => {
                 let (id, tape) = (self.running.id.clone(), std::mem::take(tape));
                 let write = Write::Append(Append { id, frames, tape, ending: ending() });
-                queue.put(Entry { write, then: Then::Publish(self.running.clone()) });
+                Some(Entry { write, then: Then::Publish(self.running.clone()) })
             }
         }
     }

@@ -39,9 +39,16 @@ struct State {
 
 impl Queue {
     pub fn put(&self, entry: Entry) {
+        self.put_together([entry]);
+    }
+
+    /// Entries of one transaction, in this order.
+    pub fn put_together(&self, entries: impl IntoIterator<Item = Entry>) {
         let mut state = self.lock();
-        state.bytes += bytes(&entry.write);
-        state.entries.push(entry);
+        for entry in entries {
+            state.bytes += bytes(&entry.write);
+            state.entries.push(entry);
+        }
         drop(state);
         self.filled.notify_one();
     }

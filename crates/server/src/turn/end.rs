@@ -1,14 +1,15 @@
 //! The end of a response, and what becomes of its sequence.
 
 use super::follow::{Ended, How};
-use super::{Leg, Past, Running, Turn, now, writer};
+use super::{Leg, Past, Running, Succession, Turn, now, writer};
 use crate::prepare::{Prepared, go_on};
 use crate::server::Remembered;
 use crate::sessions::{Fingerprints, Session};
-use crate::store::{Ending, Pen};
+use crate::store::{Ending, Entry, Pen};
 use crate::truth::{self, Timing};
 use flint_engine::message::{Break, Counts, FinishReason};
-use flint_wire::{ApiError, Incomplete, Item, Status, Usage};
+use flint_text::parse::Format;
+use flint_wire::{ApiError, Incomplete, Item, Response, Status, Usage};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,7 +30,10 @@ impl Turn {
                 self.close();
             }
             How::Steered(items, successor) => {
-                self.end(Status::Incomplete, Some(Incomplete::Steered));
+                let metadata = &mut self.writer.response.metadata;
+                metadata.insert("flint.successor".into(), successor.id.clone().into());
+                self.write_end(Status::Incomplete, Some(Incomplete::Steered));
+                self.remember();
                 steered = Some((items, successor));
             }
             How::Failed(error) => {
@@ -46,8 +50,10 @@ impl Turn {
 
     /// The session after the response: its tokens say exactly what the response's items say.
     fn settle(&mut self, prepared: Prepared, generated: Vec<u32>, done: usize, surplus: u32) -> Session {
-        let Prepared { session, mut tokens, .. } = prepared;
+        let Prepared { session, mut tokens, prints, .. } = prepared;
+        let (asked, strange) = (self.conversation.items.len(), self.called_strangely(&generated));
         let kept = match self.writer.dropped_an_item() {
+            _ if strange => &[],
             true => &generated[..done],
             false => &generated[..],
         };
@@ -57,10 +63,13 @@ impl Turn {
             let _ = self.model.engine.truncate(session.sequence, tokens.len() as u32);
         }
         self.conversation.items.extend(self.writer.items());
-        let prints = Fingerprints::of(&self.conversation);
+        let (items, prints) = match strange {
+            true => (asked, prints),
+            false => (self.conversation.items.len(), Fingerprints::of(&self.conversation)),
+        };
         Session {
             tokens,
-            items: self.conversation.items.len(),
+            items,
             history: prints.whole(),
             answered: !kept.is_empty(),
             key: self.request.cache_key.clone().or(session.key),
@@ -69,9 +78,24 @@ impl Turn {
         }
     }
 
-    /// Goes on as the successor of a response that was steered.
+    /// Whether a call is not in the tags that the template writes around it. A small model that reads its own slip
+    /// repeats the call for ever: so the next turn has the call from the template.
+    fn called_strangely(&self, generated: &[u32]) -> bool {
+        const TAG: &[u8] = b"<tool_call>";
+        let calls = self.writer.required_input().len();
+        if calls == 0 || self.model.facts.format != Format::Tagged {
+            return false;
+        }
+        let tokenizer = &self.model.text.tokenizer;
+        let written: Vec<u8> =
+            generated.iter().flat_map(|&token| tokenizer.token_bytes(token)).copied().collect();
+        written.windows(TAG.len()).filter(|window| *window == TAG).count() < calls
+    }
+
+    /// Becomes the successor of a response that was steered.
     fn succeed(&mut self, session: Session, items: Vec<Arc<Item>>, successor: Arc<Running>) -> Leg {
         let arrived = Instant::now();
+        let last = self.entry();
         let previous = std::mem::replace(&mut self.running, successor);
         self.origin = self.origin.take().map(|origin| origin.successor(self));
         self.conversation.items.extend(items);
@@ -81,17 +105,26 @@ impl Turn {
             writer(&self.model, &self.request, &self.conversation, &self.running, now(), &self.held);
         self.pen = Pen::unstored(self.running.clone(), self.server.registry.clone());
         self.past = Past::default();
-        match go_on(&self.model, &self.conversation, session, prints, true) {
-            Ok(prepared) => {
-                self.timing =
-                    Timing { arrived: Some(arrived), rendered: arrived.elapsed(), ..Timing::default() };
-                Leg::Steered(Box::new(prepared))
-            }
+        let next = go_on(&self.model, &self.conversation, session, prints, true);
+        self.timing = Timing { arrived: Some(arrived), rendered: arrived.elapsed(), ..Timing::default() };
+        Leg::Steered(Box::new(Succession { last, next }))
+    }
+
+    /// Makes the successor known; one that has no place in the model's context ends here.
+    pub(super) async fn begin_successor(
+        &mut self,
+        Succession { last, next }: Succession,
+    ) -> Option<Prepared> {
+        // Before its name is told: who asks for it at once must find it.
+        self.server.registry.started(&self.running);
+        let prompt = next.as_ref().map_or(&[][..], |prepared| &prepared.tokens);
+        self.enrol_successor(prompt, last).await;
+        match next {
+            Ok(prepared) => Some(prepared),
             Err(error) => {
-                self.server.registry.started(&self.running);
                 self.writer.created();
                 self.fail(&error);
-                Leg::Over(None)
+                None
             }
         }
     }
@@ -114,10 +147,14 @@ impl Turn {
     }
 
     pub(super) fn end(&mut self, status: Status, incomplete: Option<Incomplete>) {
+        self.write_end(status, incomplete);
+        self.close();
+    }
+
+    fn write_end(&mut self, status: Status, incomplete: Option<Incomplete>) {
         self.writer.response.completed_at = (status == Status::Completed).then(now);
         self.writer.response.usage.get_or_insert_default();
         self.writer.end(status, incomplete);
-        self.close();
     }
 
     pub(super) fn fail(&mut self, error: &ApiError) {
@@ -130,20 +167,35 @@ impl Turn {
 
     /// The last event goes out after everyone who may ask for more knows the response.
     pub(super) fn close(&mut self) {
+        self.remember();
+        self.flush();
+    }
+
+    fn remember(&self) {
         let mut items = self.conversation.items.clone();
         items.extend(self.writer.items());
         let remembered = Remembered { items, tenant: self.tenant, stored: self.pen.is_stored() };
         if let Some(on_end) = &self.on_end {
             on_end(&self.running.id, remembered);
         }
-        self.flush();
     }
 
     /// Lets go of the events that were written since the last time, as one whole.
     pub(super) fn flush(&mut self) {
         let frames = self.writer.take();
         let response = &self.writer.response;
-        let ending = || Ending { status: response.status, response: response.json() };
-        self.pen.write(frames, || response.status.is_final().then(ending));
+        self.pen.write(frames, || ending(response));
     }
+
+    /// The same for the last ones of a response that has a successor.
+    fn entry(&mut self) -> Option<Entry> {
+        let frames = self.writer.take();
+        let response = &self.writer.response;
+        self.pen.entry(frames, || ending(response))
+    }
+}
+
+fn ending(response: &Response) -> Option<Ending> {
+    let Response { status, .. } = *response;
+    status.is_final().then(|| Ending { status, response: response.json() })
 }
