@@ -42,10 +42,10 @@ pub fn conversation(model: &Model, request: &Request, history: &History) -> Resu
     let mut tools = Tools::default();
     for item in &history.items {
         if let Meaning::AdditionalTools { tools: more } = &item.meaning {
-            tools.extend("input.tools", more)?;
+            tools.join(more)?;
         }
     }
-    tools.known.extend(request.tools.known.iter().cloned());
+    tools.join(&request.tools)?;
     let input = request.input.iter().cloned().map(Arc::new);
     Ok(Conversation {
         instructions: request.instructions.clone(),

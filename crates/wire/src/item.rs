@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::limits::{ID_BYTES_MAX, INPUT_ITEMS_MAX, NAME_BYTES_MAX, PARTS_MAX, TOOLS_MAX};
+use crate::tool::Tools;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,7 +39,7 @@ pub enum Meaning {
     },
     /// Tools that join the declared ones.
     AdditionalTools {
-        tools: Vec<Value>,
+        tools: Tools,
     },
     /// A history that was made short earlier: the summary.
     Compaction {
@@ -136,7 +137,8 @@ fn meaning(mut fields: Fields<'_>) -> Result<Meaning, ApiError> {
         "function_call_output" | "custom_tool_call_output" => call_output(fields),
         "reasoning" => reasoning(fields),
         "additional_tools" => {
-            let tools = fields.array("tools", TOOLS_MAX)?.unwrap_or_default().to_vec();
+            let mut tools = Tools::default();
+            tools.extend(&fields.path("tools"), fields.array("tools", TOOLS_MAX)?.unwrap_or_default())?;
             Ok(Meaning::AdditionalTools { tools })
         }
         "compaction" | "compaction_summary" => {

@@ -169,7 +169,7 @@ impl Request {
         tools.extend("tools", fields.array("tools", TOOLS_MAX)?.unwrap_or_default())?;
         for item in &input {
             if let Meaning::AdditionalTools { tools: more } = &item.meaning {
-                tools.extend("input.tools", more)?;
+                tools.join(more)?;
             }
         }
         let reasoning = fields.object("reasoning")?;

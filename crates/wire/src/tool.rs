@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A tool that the client runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
     pub namespace: Option<String>,
     pub name: String,
@@ -15,7 +15,7 @@ pub struct Tool {
     pub kind: Kind,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// Arguments are JSON under a schema.
     Function { parameters: Value, strict: bool },
@@ -24,7 +24,7 @@ pub enum Kind {
 }
 
 /// The tools of a request, and the kinds that were left out because this server has no such tool.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tools {
     pub known: Vec<Arc<Tool>>,
     pub skipped: Vec<String>,
@@ -50,11 +50,17 @@ impl Tools {
         Ok(())
     }
 
+    /// Adds what was declared elsewhere.
+    pub fn join(&mut self, more: &Tools) -> Result<(), ApiError> {
+        self.skipped.extend(more.skipped.iter().cloned());
+        more.known.iter().try_for_each(|tool| self.push("tools", tool.clone()))
+    }
+
     fn add(&mut self, path: &str, tool: &Value, namespace: Option<&str>) -> Result<(), ApiError> {
         let mut fields = Fields::at(path, tool)?;
         match fields.required_text("type")? {
-            "function" => self.push(path, function(fields, namespace)?),
-            "custom" => self.push(path, custom(fields, namespace)?),
+            "function" => self.push(path, function(fields, namespace)?.into()),
+            "custom" => self.push(path, custom(fields, namespace)?.into()),
             "namespace" if namespace.is_none() => {
                 let name = name(&mut fields)?;
                 let inner = fields.array("tools", TOOLS_MAX)?.unwrap_or_default();
@@ -70,13 +76,13 @@ impl Tools {
         }
     }
 
-    fn push(&mut self, path: &str, tool: Tool) -> Result<(), ApiError> {
+    fn push(&mut self, path: &str, tool: Arc<Tool>) -> Result<(), ApiError> {
         if self.known.len() + self.skipped.len() >= TOOLS_MAX {
             return Err(ApiError::invalid(path, format!("more than {TOOLS_MAX} tools are declared")));
         }
         // A later declaration of the same tool stands in for the earlier one.
         self.known.retain(|other| (&other.namespace, &other.name) != (&tool.namespace, &tool.name));
-        self.known.push(Arc::new(tool));
+        self.known.push(tool);
         Ok(())
     }
 }
