@@ -7,8 +7,9 @@
 
 use super::cache::{Geometry, Short};
 use super::heads::HEAD_DIM_MAX;
-use super::simd::{Kernel, LANES, Simd, exp, prefetch};
+use super::simd::{Kernel, LANES, Simd, power_of_two, prefetch};
 use crate::limits::KV_BLOCK_TOKENS;
+use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
 /// Queries in a tile.
@@ -244,7 +245,8 @@ unsafe fn score_block<S: Simd, N: Rounded, const R: usize>(
     }
 }
 
-/// Turns scores into shares, relative to the largest; those not seen become 0.
+/// Turns scores into shares, relative to the largest; those not seen become 0. The sum is at least 1, so what little the
+/// ones not seen add to it is lost.
 #[inline(always)]
 unsafe fn soften<S: Simd, N: Rounded>(
     scores: &mut [f32; CHUNK],
@@ -265,18 +267,15 @@ unsafe fn soften<S: Simd, N: Rounded>(
             largest = S::max(largest, S::load(scores[at..].as_ptr()));
         }
         let largest = S::largest(largest);
-        for at in covered.clone().step_by(LANES) {
-            let share = exp::<S>(S::sub(S::load(scores[at..].as_ptr()), S::splat(largest)));
-            S::store(scores[at..].as_mut_ptr(), share);
-        }
-        scores[covered.start..seen.start].fill(0.0);
-        scores[seen.end..covered.end].fill(0.0);
+        let (scale, shift) = (S::splat(LOG2_E), S::splat(-largest * LOG2_E));
         let mut sum = S::splat(0.0);
-        for at in covered.step_by(LANES) {
-            let share = S::load(scores[at..].as_ptr());
+        for at in covered.clone().step_by(LANES) {
+            let share = power_of_two::<S>(S::fma(S::load(scores[at..].as_ptr()), scale, shift));
             N::store::<S>(shares[at..].as_mut_ptr(), share);
             sum = S::add(sum, share);
         }
+        shares[covered.start..seen.start].fill(0);
+        shares[seen.end..covered.end].fill(0);
         (largest, S::sum(sum))
     }
 }
