@@ -1,5 +1,6 @@
 //! Constraints that are checked before a model is asked: large ones are taken, hostile ones cost little.
 
+mod common;
 mod schema;
 
 use flint_engine::constrain::{BadConstraint, Constraint, check};

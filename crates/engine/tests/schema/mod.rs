@@ -1,12 +1,48 @@
 //! JSON schemas to generate for, and a plain reading of what they mean.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use crate::common::Random;
 use regex_automata::meta::Regex;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Fifty schemas whose values are short.
 pub fn schemas() -> Vec<Value> {
     include_str!("schemas.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The schema of this number: the higher it is, the more properties it has, and the deeper they nest.
+pub fn grown(number: usize) -> Value {
+    object_of(1 + number / 12, number % 4, &mut Random(number as u64))
+}
+
+fn object_of(count: usize, depth: usize, random: &mut Random) -> Value {
+    const NAMES: [&str; 8] =
+        ["file_name", "line_number", "is_enabled", "description", "kind", "tags", "owner", "retry_count"];
+    let name = |at: usize| match at / NAMES.len() {
+        0 => NAMES[at].to_owned(),
+        round => format!("{}_{round}", NAMES[at % NAMES.len()]),
+    };
+    let properties: Map<String, Value> =
+        (0..count).map(|at| (name(at), property(depth.saturating_sub(at), random))).collect();
+    let required: Vec<String> = properties.keys().cloned().collect();
+    json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+}
+
+fn property(depth: usize, random: &mut Random) -> Value {
+    if depth > 0 {
+        return object_of(1 + random.below(3) as usize, depth - 1, random);
+    }
+    match random.below(7) {
+        0 => json!({"type": "string", "maxLength": 6 + random.below(8)}),
+        1 => json!({"type": "integer", "minimum": 0, "maximum": 10 + random.below(9990)}),
+        2 => json!({"type": "boolean"}),
+        3 => json!({"enum": ["insert_before", "replace_whole_line", "delete", null]}),
+        4 => {
+            json!({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "maxItems": 3})
+        }
+        5 => json!({"type": "string", "pattern": "^[a-z]{2,5}-[0-9]{1,3}$"}),
+        _ => json!({"anyOf": [{"type": "null"}, {"type": "string", "maxLength": 5}]}),
+    }
 }
 
 /// Whether the value fits the schema; only keywords of `schemas` are known.
