@@ -1,5 +1,7 @@
 //! `flint bench`: prefill and decode at several depths, beside another engine if asked.
 
+mod beside;
+
 use crate::args::{BenchArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
@@ -16,6 +18,7 @@ use flint_engine::runner::Runner;
 use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Tokens decoded in one measurement.
@@ -65,8 +68,10 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     let read_gb_per_s = read_bandwidth(threads).map_or(0.0, |bytes| bytes / 1e9);
     let kv_tokens = 4096 + DECODED + 2 * KV_BLOCK_TOKENS as u32;
     let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(kv_tokens)), ..model.clone() };
-    let loaded = worker::load(&pool, &path)?;
-    let mut bench = Bench::new(loaded);
+    let mut loaded = worker::load(&pool, &path)?;
+    let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let rows = if wanted("rows_16_d2048") { beside::rows(&mut loaded, args.rounds)? } else { None };
+    let mut bench = Bench::new(loaded, path.clone());
     let mut peer = match &args.peer {
         Some(_) => Some(Peer::start(config, &path, threads, kv_tokens as usize)?),
         None => None,
@@ -74,9 +79,18 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     let kinds: Vec<Kind> = KINDS
         .into_iter()
         .filter(|kind| kind.prompt + (DECODED as usize) < bench.context)
-        .filter(|kind| args.only.as_ref().is_none_or(|only| kind.name.contains(only.as_str())))
+        .filter(|kind| wanted(kind.name))
         .collect();
-    let results = bench.measure_all(&kinds, args.rounds, peer.as_mut(), &spinner)?;
+    let mut results = bench.measure_all(&kinds, args.rounds, peer.as_mut(), &spinner)?;
+    results.extend(rows);
+    if wanted("variants_5") {
+        spinner.say("variants".to_owned());
+        results.push(bench.variants(args.rounds)?);
+    }
+    if wanted("json_masked") || wanted("json_forced") {
+        spinner.say("JSON".to_owned());
+        results.extend(bench.constrained(args.rounds)?);
+    }
     drop(spinner);
     let report = Report {
         model: name,
@@ -108,11 +122,13 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(loaded: Loaded<Cpu>) -> Bench {
+    fn new(loaded: Loaded<Cpu>, path: PathBuf) -> Bench {
         let device = loaded.device().describe();
         let facts = loaded.facts();
         let context = facts.context.min(facts.kv_blocks * KV_BLOCK_TOKENS);
-        Bench { engine: Engine::new(Box::new(loaded)), device, context, vocab: facts.vocab, next: 0 }
+        let vocabulary = move || worker::vocabulary(&path).map_err(|error| error.to_string());
+        let engine = Engine::new(Box::new(loaded)).with_vocabulary(Box::new(vocabulary));
+        Bench { engine, device, context, vocab: facts.vocab, next: 0 }
     }
 
     /// All kinds, round by round, ours and the peer's in turn: noise then falls on both alike.
@@ -153,13 +169,11 @@ impl Bench {
         (0..len).map(|_| (100 + next() % (self.vocab - 1000).max(1)) as u32).collect()
     }
 
-    /// Tokens a second.
-    fn measure(&mut self, kind: &Kind, tokens: &[u32]) -> Result<f64, CliError> {
-        let sequence = SequenceId(self.next);
+    /// What follows a prompt that is new to the engine.
+    fn request(&mut self, tokens: &[u32], max_tokens: u32) -> Generate {
         self.next += 1;
-        let max_tokens = if kind.decode { DECODED + 1 } else { 1 };
-        let request = Generate {
-            sequence,
+        Generate {
+            sequence: SequenceId(self.next),
             base: Base::New,
             tokens: tokens.to_vec(),
             resumed: 0,
@@ -171,7 +185,13 @@ impl Bench {
             speculate: false,
             priority: Priority::Interactive,
             tenant: Tenant(self.next),
-        };
+        }
+    }
+
+    /// Tokens a second.
+    fn measure(&mut self, kind: &Kind, tokens: &[u32]) -> Result<f64, CliError> {
+        let request = self.request(tokens, if kind.decode { DECODED + 1 } else { 1 });
+        let sequence = request.sequence;
         let mut events = Vec::new();
         let start = Instant::now();
         let mut first = None;
@@ -207,15 +227,21 @@ fn peer_rate(peer: &mut Peer, kind: &Kind, tokens: &[u32]) -> Result<f64, CliErr
 }
 
 fn measured(kind: &Kind, own: Vec<f64>, other: Vec<f64>) -> Measured {
-    let value = median(own).unwrap_or(0.0);
-    let peer = median(other);
+    let (value, peer) = (median(own), (!other.is_empty()).then(|| median(other)));
     Measured { name: kind.name.into(), value, unit: "tok/s", peer, ratio: peer.map(|peer| value / peer) }
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+impl Measured {
+    fn beside(name: &str, value: f64, unit: &'static str, other: f64) -> Measured {
+        Measured { name: name.into(), value, unit, peer: Some(other), ratio: Some(value / other) }
+    }
+}
+
+/// 0 where there is nothing.
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    let middle = values.len().checked_sub(1)? / 2;
-    Some((values[middle] + values[values.len() / 2]) / 2.0)
+    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
+    (values[last / 2] + values[values.len() / 2]) / 2.0
 }
 
 fn print_json(report: &Report) -> Result<(), CliError> {
@@ -226,12 +252,16 @@ fn print_json(report: &Report) -> Result<(), CliError> {
 
 fn print_table(report: &Report) {
     println!("{} on {}; memory reads {:.0} GB/s", report.model, report.device, report.read_gb_per_s);
-    println!("{:<14} {:>12} {:>12} {:>7}", "", "flint tok/s", report.peer.as_deref().unwrap_or(""), "ratio");
+    println!("{:<14} {:>14} {:>14} {:>7}", "", "flint", report.peer.as_deref().unwrap_or(""), "ratio");
     for row in &report.results {
+        let value = format!("{:.1} {:<5}", row.value, row.unit);
         let peer = row.peer.map_or(String::new(), |peer| format!("{peer:.1}"));
         let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
-        println!("{:<14} {:>12.1} {peer:>12} {ratio:>7}", row.name, row.value);
+        println!("{:<14} {value:>14} {peer:>14} {ratio:>7}", row.name);
     }
+    println!(
+        "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, JSON and free text a token."
+    );
 }
 
 #[cfg(test)]
@@ -240,8 +270,8 @@ mod tests {
 
     #[test]
     fn the_median_is_the_middle() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(vec![]), 0.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 }

@@ -55,7 +55,7 @@ pub fn load(args: &ModelArgs, path: &Path) -> Result<Loaded<Cpu>, ModelError> {
 }
 
 /// What the model's tokens spell, read anew: until a constraint needs it, it would only take room.
-fn vocabulary(path: &Path) -> Result<Vocabulary, CliError> {
+pub fn vocabulary(path: &Path) -> Result<Vocabulary, CliError> {
     let tokenizer = ModelText::read(&ModelFile::open(path)?)?.tokenizer;
     Ok(flint_open::vocabulary(&Arc::new(tokenizer)))
 }

@@ -1,0 +1,188 @@
+//! What one thing costs beside another, in the same engine: many rows beside one, five variants beside one, a schema
+//! beside free text.
+
+use super::{Bench, Measured, median};
+use crate::error::CliError;
+use flint_engine::batch::Batch;
+use flint_engine::constrain::Constraint;
+use flint_engine::device::cpu::Cpu;
+use flint_engine::limits::{BATCH_ROWS_MAX, KV_BLOCK_TOKENS};
+use flint_engine::message::{Base, Command, Event, Generate, SequenceId};
+use flint_engine::model::Loaded;
+use flint_engine::runner::{Runner, RunnerError};
+use flint_engine::sample::Sampling;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const ROWS: usize = 16;
+const ROWS_DEPTH: usize = 2048; // tokens before them
+const VARIANTS: u64 = 5;
+const VARIANT_TOKENS: u32 = 128;
+const JSON_TOKENS: u32 = 96;
+const PROMPT_TOKENS: usize = 256;
+
+/// A forward pass of 16 rows, all of whose logits are wanted, beside one of one row.
+pub fn rows(loaded: &mut Loaded<Cpu>, rounds: u32) -> Result<Option<Measured>, CliError> {
+    let facts = loaded.facts();
+    if facts.sequence_tokens_max() < ROWS_DEPTH + ROWS {
+        return Ok(None);
+    }
+    let blocks: Vec<u32> = (0..(ROWS_DEPTH + ROWS).div_ceil(KV_BLOCK_TOKENS) as u32).collect();
+    let tokens: Vec<u32> = (0..ROWS_DEPTH as u32).map(|at| at * 7 % (facts.vocab as u32)).collect();
+    for (chunk, tokens) in tokens.chunks(BATCH_ROWS_MAX).enumerate() {
+        forward(loaded, tokens, chunk * BATCH_ROWS_MAX, &blocks)?;
+    }
+    let (mut many, mut one) = (Vec::new(), Vec::new());
+    for _ in 0..=4 * rounds {
+        many.push(forward(loaded, &tokens[..ROWS], ROWS_DEPTH, &blocks)?);
+        one.push(forward(loaded, &tokens[..1], ROWS_DEPTH, &blocks)?);
+    }
+    Ok(Some(Measured::beside("rows_16_d2048", median(many), "ms", median(one))))
+}
+
+/// Milliseconds of a pass with the logits of its last rows.
+fn forward(
+    loaded: &mut Loaded<Cpu>,
+    tokens: &[u32],
+    position: usize,
+    blocks: &[u32],
+) -> Result<f64, CliError> {
+    let mut batch = Batch::default();
+    batch.push(tokens, position, blocks, false);
+    batch.logit_rows.extend((0..tokens.len() as u32).rev().take(ROWS).rev());
+    let begun = Instant::now();
+    loaded.forward(&batch).map_err(failed)?;
+    Ok(ms(begun.elapsed()))
+}
+
+fn failed(error: RunnerError) -> CliError {
+    CliError::Peer(error.to_string())
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Bench {
+    /// Variants of one prompt, each with its own random numbers, beside one of them.
+    pub fn variants(&mut self, rounds: u32) -> Result<Measured, CliError> {
+        let (mut many, mut one) = (Vec::new(), Vec::new());
+        for round in 0..=rounds {
+            let many_ms = self.variants_ms(VARIANTS, round)?;
+            let one_ms = self.variants_ms(1, round)?;
+            // The first round warms.
+            if round > 0 {
+                many.push(many_ms);
+                one.push(one_ms);
+            }
+        }
+        Ok(Measured::beside("variants_5", median(many), "ms", median(one)))
+    }
+
+    fn variants_ms(&mut self, count: u64, round: u32) -> Result<f64, CliError> {
+        let prompt = self.prompt(PROMPT_TOKENS, round);
+        let parent = self.request(&prompt, 0);
+        let (of, tenant) = (parent.sequence, parent.tenant);
+        self.finish(vec![parent])?;
+        let variants: Vec<Generate> = (0..count)
+            .map(|seed| {
+                let own = self.request(&prompt[..1], VARIANT_TOKENS);
+                let base = Base::Fork { of, at: prompt.len() as u32 };
+                let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
+                Generate { base, tenant, sampling, ..own }
+            })
+            .collect();
+        let took = self.finish(variants)?;
+        self.engine.command(&Command::Release { sequence: of }, &mut Vec::new());
+        Ok(ms(took))
+    }
+
+    /// A generation under a schema beside a free one, as milliseconds a token: with its masks only, and with what it
+    /// forces guessed.
+    pub fn constrained(&mut self, rounds: u32) -> Result<[Measured; 2], CliError> {
+        let item = json!({"type": "object", "additionalProperties": false,
+            "required": ["file_name", "line_number", "replacement"],
+            "properties": {"file_name": {"type": "string", "maxLength": 12}, "replacement": {"type": "string", "maxLength": 16},
+                "line_number": {"type": "integer", "minimum": 1, "maximum": 9999}}});
+        let schema = Constraint::json_schema(&json!({"type": "array", "items": item, "minItems": 50}));
+        let (mut free, mut masked, mut forced) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..=rounds {
+            let prompt = self.prompt(PROMPT_TOKENS, round);
+            let plain = self.token_ms(&prompt, None, false)?;
+            let held = self.token_ms(&prompt, Some(&schema), false)?;
+            let guessed = self.token_ms(&prompt, Some(&schema), true)?;
+            if round > 0 {
+                free.push(plain);
+                masked.push(held);
+                forced.push(guessed);
+            }
+        }
+        let free = median(free);
+        Ok([
+            Measured::beside("json_masked", median(masked), "ms", free),
+            Measured::beside("json_forced", median(forced), "ms", free),
+        ])
+    }
+
+    /// Milliseconds a token, after the first.
+    fn token_ms(
+        &mut self,
+        prompt: &[u32],
+        constraint: Option<&Constraint>,
+        speculate: bool,
+    ) -> Result<f64, CliError> {
+        let mut request = self.request(prompt, JSON_TOKENS);
+        let sequence = request.sequence;
+        (request.constraint, request.speculate) = (constraint.cloned(), speculate);
+        let mut events = Vec::new();
+        self.engine.command(&Command::Generate(request), &mut events);
+        let (mut first, mut tokens) = (None, 0);
+        while !events.iter().any(|event| matches!(event, Event::Finished { .. })) {
+            events.clear();
+            self.step(&mut events)?;
+            let now = Instant::now();
+            let come = events.iter().filter(|event| matches!(event, Event::Token { .. })).count();
+            match first {
+                None if come > 0 => first = Some(now),
+                _ => tokens += come,
+            }
+        }
+        let took = first.map_or(Duration::ZERO, |first| first.elapsed());
+        self.engine.command(&Command::Release { sequence }, &mut Vec::new());
+        Ok(ms(took) / tokens.max(1) as f64)
+    }
+
+    /// Runs generations to their end and forgets all but the first of several.
+    fn finish(&mut self, requests: Vec<Generate>) -> Result<Duration, CliError> {
+        let ids: Vec<SequenceId> = requests.iter().map(|request| request.sequence).collect();
+        let keeps = requests.iter().all(|request| request.max_tokens == 0);
+        let (begun, mut events) = (Instant::now(), Vec::new());
+        for request in requests {
+            self.engine.command(&Command::Generate(request), &mut events);
+        }
+        let mut running = ids.len();
+        while running > 0 {
+            self.step(&mut events)?;
+            running -= events.drain(..).filter(|event| matches!(event, Event::Finished { .. })).count();
+        }
+        let took = begun.elapsed();
+        for &sequence in ids.iter().filter(|_| !keeps) {
+            self.engine.command(&Command::Release { sequence }, &mut Vec::new());
+        }
+        Ok(took)
+    }
+
+    /// One step; a generation that comes to a bad end ends the bench.
+    fn step(&mut self, events: &mut Vec<Event>) -> Result<(), CliError> {
+        self.engine.step(events).map_err(failed)?;
+        for event in &*events {
+            match event {
+                Event::Failed { failure, .. } | Event::Refused { failure, .. } => {
+                    return Err(failure.clone().into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
