@@ -7,6 +7,7 @@ use common::{generate, request, run, tokens_of};
 use flint_engine::constrain::{Compiler, Constraint};
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::device::scripted::{Script, Scripted, ScriptedOptions};
+use flint_engine::draft::Pace;
 use flint_engine::load::ModelFile;
 use flint_engine::message::{Base, Command, Generate, SequenceId, Stats};
 use flint_engine::model::Loaded;
@@ -105,7 +106,9 @@ fn forced_tokens_come_together() {
     let (file, tokenizer) = open("smollm2-135m");
     let pieces = vocabulary(&tokenizer);
     let runner = Loaded::new(&file, Cpu::new(default_threads()).unwrap(), 512, &mut |_, _| ()).unwrap();
-    let mut engine = Engine::new(Box::new(runner)).with_vocabulary(Box::new(move || Ok(pieces)));
+    let engine = Engine::new(Box::new(runner)).with_vocabulary(Box::new(move || Ok(pieces)));
+    // How many guesses pay is a matter of the machine: here all are tried.
+    let mut engine = engine.with_pace(Pace::Flat);
     let numbers: Vec<usize> = (0..SCHEMAS).step_by(SCHEMAS / REAL_SCHEMAS).collect();
     let written = write_all(&mut engine, &tokenizer, &numbers);
     let Stats { rows_drafted, rows_accepted, steps, .. } = engine.stats();
