@@ -3,7 +3,7 @@
 mod common;
 mod schema;
 
-use common::{generate, request, run, tokens_of};
+use common::{generate, model_path, request, run, tokens_of};
 use flint_engine::constrain::{Compiler, Constraint};
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::device::scripted::{Script, Scripted, ScriptedOptions};
@@ -16,7 +16,6 @@ use flint_open::{ModelText, vocabulary};
 use flint_text::Tokenizer;
 use schema::{fits, grown};
 use serde_json::Value;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,12 +31,7 @@ const ABREAST: usize = 4;
 const COMPILE_MS_MAX: f64 = 100.0;
 
 fn open(name: &str) -> (ModelFile, Arc<Tokenizer>) {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
-    let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
-    let path = cache.expect("HOME is not set").join("models").join(format!("{name}.gguf"));
-    assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
-    let file = ModelFile::open(&path).unwrap();
+    let file = ModelFile::open(&model_path(name)).unwrap();
     let tokenizer = Arc::new(ModelText::read(&file).unwrap().tokenizer);
     (file, tokenizer)
 }

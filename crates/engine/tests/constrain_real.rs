@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{generate, request, run, tokens_of};
+use common::{generate, model_path, request, run, tokens_of};
 use flint_engine::constrain::{Allowed, Compiler, Constraint, json_block};
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::load::ModelFile;
@@ -12,17 +12,11 @@ use flint_engine::step::Engine;
 use flint_open::{ModelText, vocabulary};
 use flint_text::Tokenizer;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn open(name: &str) -> ModelFile {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
-    let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
-    let path = cache.expect("HOME is not set").join("models").join(format!("{name}.gguf"));
-    assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
-    ModelFile::open(&path).unwrap()
+    ModelFile::open(&model_path(name)).unwrap()
 }
 
 fn tokenizer(file: &ModelFile) -> Arc<Tokenizer> {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{generate, request, run, tokens_of};
+use common::{generate, model_path, request, run, tokens_of};
 use flint_engine::constrain::Constraint;
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::draft::Pace;
@@ -29,12 +29,7 @@ const ANSWER_TOKENS: u32 = 20;
 const ABREAST: usize = 4;
 
 fn open() -> (Engine, Arc<Tokenizer>) {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
-    let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
-    let path = cache.expect("HOME is not set").join("models").join("smollm2-135m.gguf");
-    assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
-    let file = ModelFile::open(&path).unwrap();
+    let file = ModelFile::open(&model_path("smollm2-135m")).unwrap();
     let tokenizer = Arc::new(ModelText::read(&file).unwrap().tokenizer);
     let pieces = vocabulary(&tokenizer);
     let device = Cpu::new(default_threads()).unwrap();

@@ -2,12 +2,13 @@
 //!
 //! `cargo xtask golden perplexity` made tests/golden/perplexity.json from perplexity.txt beside it.
 
+mod common;
 mod golden_data;
 
+use common::model_path;
 use flint_engine::device::cpu::Cpu;
 use golden_data::{Model, root, top};
 use serde::Deserialize;
-use std::path::PathBuf;
 
 const DIFFERENCE_MAX: f64 = 0.005;
 
@@ -36,15 +37,6 @@ struct Found {
 fn reference() -> Reference {
     let json = std::fs::read(root().join("perplexity.json")).unwrap();
     serde_json::from_slice(&json).unwrap()
-}
-
-fn model_path(name: &str) -> PathBuf {
-    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
-    let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
-    let path = cache.expect("HOME is not set").join("models").join(format!("{name}.gguf"));
-    assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
-    path
 }
 
 /// Negative log-probability of a token.

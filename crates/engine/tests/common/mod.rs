@@ -6,6 +6,17 @@ use flint_engine::device::scripted::{Script, Scripted, ScriptedOptions};
 use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
 use flint_engine::sample::Sampling;
 use flint_engine::step::{Engine, Progress};
+use std::path::PathBuf;
+
+/// The file of a real model, where `cargo xtask test` has put it.
+pub fn model_path(name: &str) -> PathBuf {
+    let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
+    let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
+    let path = cache.expect("HOME is not set").join("models").join(format!("{name}.gguf"));
+    assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
+    path
+}
 
 pub fn options(script: Script) -> ScriptedOptions {
     ScriptedOptions { vocab: 256, context: 2048, kv_blocks: 128, script, rate: None, fault: None }
