@@ -36,6 +36,8 @@ impl Continue {
         command.arg("--config").arg(self.home.path().join("config.yaml")).current_dir(self.work.path());
         command.env("CONTINUE_GLOBAL_DIR", self.home.path()).env("CONTINUE_CLI_AUTO_UPDATED", "true");
         command.env("FLINT_API_KEY", &self.key).env("TERM", "xterm");
+        // In a continuous integration it would paint no screen.
+        command.env("CI", "false").env_remove("CONTINUOUS_INTEGRATION");
         command
     }
 
