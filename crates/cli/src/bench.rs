@@ -1,6 +1,7 @@
 //! `flint bench`: prefill and decode at several depths, beside another engine if asked.
 
 mod beside;
+mod floor;
 
 use crate::args::{BenchArgs, ModelArgs};
 use crate::config::Config;
@@ -9,14 +10,16 @@ use crate::models;
 use crate::peer::Peer;
 use crate::progress::Spinner;
 use crate::worker;
-use flint_engine::device::cpu::{default_threads, read_bandwidth};
+use flint_engine::device::cpu::{default_threads, int8_peak, read_bandwidth};
 use flint_engine::device::{Device, cpu::Cpu};
 use flint_engine::limits::KV_BLOCK_TOKENS;
+use flint_engine::load::ModelFile;
 use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
 use flint_engine::model::Loaded;
 use flint_engine::runner::Runner;
 use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
+use floor::Floor;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -48,6 +51,7 @@ struct Report {
     threads: usize,
     rounds: u32,
     read_gb_per_s: f64,
+    int8_gop_per_s: f64,
     peer: Option<String>,
     results: Vec<Measured>,
 }
@@ -59,16 +63,20 @@ struct Measured {
     unit: &'static str,
     peer: Option<f64>,  // median
     ratio: Option<f64>, // value / peer
+    floor: Option<f64>, // tok/s that the machine allows
+    share: Option<f64>, // value / floor
 }
 
 pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(), CliError> {
     let (name, path) = models::locate(config, model.model.as_deref())?;
     let threads = model.threads.map_or_else(default_threads, usize::from);
     let spinner = Spinner::new(format!("loading {name}"));
-    let read_gb_per_s = read_bandwidth(threads).map_or(0.0, |bytes| bytes / 1e9);
+    let (read, int8) = (read_bandwidth(threads).unwrap_or(0.0), int8_peak(threads));
     let kv_tokens = 4096 + DECODED + 2 * KV_BLOCK_TOKENS as u32;
     let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(kv_tokens)), ..model.clone() };
     let mut loaded = worker::load(&pool, &path)?;
+    let shape = ModelFile::open(&path)?.config;
+    let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows = if wanted("rows_16_d2048") { beside::rows(&mut loaded, args.rounds)? } else { None };
     let mut bench = Bench::new(loaded, path.clone());
@@ -81,7 +89,7 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
         .filter(|kind| kind.prompt + (DECODED as usize) < bench.context)
         .filter(|kind| wanted(kind.name))
         .collect();
-    let mut results = bench.measure_all(&kinds, args.rounds, peer.as_mut(), &spinner)?;
+    let mut results = bench.measure_all(&kinds, args.rounds, &floor, peer.as_mut(), &spinner)?;
     results.extend(rows);
     if wanted("variants_5") {
         spinner.say("variants".to_owned());
@@ -98,7 +106,8 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
         device: bench.device,
         threads,
         rounds: args.rounds,
-        read_gb_per_s,
+        read_gb_per_s: read / 1e9,
+        int8_gop_per_s: int8 / 1e9,
         peer: args.peer.clone(),
         results,
     };
@@ -136,6 +145,7 @@ impl Bench {
         &mut self,
         kinds: &[Kind],
         rounds: u32,
+        floor: &Floor,
         mut peer: Option<&mut Peer>,
         spinner: &Spinner,
     ) -> Result<Vec<Measured>, CliError> {
@@ -156,7 +166,8 @@ impl Bench {
                 }
             }
         }
-        Ok(kinds.iter().zip(samples).map(|(kind, (own, other))| measured(kind, own, other)).collect())
+        let rows = kinds.iter().zip(samples);
+        Ok(rows.map(|(kind, (own, other))| measured(kind, floor, own, other)).collect())
     }
 
     /// Tokens that nobody has seen before: neither engine can have them cached.
@@ -226,14 +237,24 @@ fn peer_rate(peer: &mut Peer, kind: &Kind, tokens: &[u32]) -> Result<f64, CliErr
     })
 }
 
-fn measured(kind: &Kind, own: Vec<f64>, other: Vec<f64>) -> Measured {
+fn measured(kind: &Kind, floor: &Floor, own: Vec<f64>, other: Vec<f64>) -> Measured {
     let (value, peer) = (median(own), (!other.is_empty()).then(|| median(other)));
-    Measured { name: kind.name.into(), value, unit: "tok/s", peer, ratio: peer.map(|peer| value / peer) }
+    let floor = floor.rate(kind);
+    Measured {
+        name: kind.name.into(),
+        value,
+        unit: "tok/s",
+        peer,
+        ratio: peer.map(|peer| value / peer),
+        floor: Some(floor),
+        share: Some(value / floor),
+    }
 }
 
 impl Measured {
     fn beside(name: &str, value: f64, unit: &'static str, other: f64) -> Measured {
-        Measured { name: name.into(), value, unit, peer: Some(other), ratio: Some(value / other) }
+        let ratio = Some(value / other);
+        Measured { name: name.into(), value, unit, peer: Some(other), ratio, floor: None, share: None }
     }
 }
 
@@ -251,14 +272,22 @@ fn print_json(report: &Report) -> Result<(), CliError> {
 }
 
 fn print_table(report: &Report) {
-    println!("{} on {}; memory reads {:.0} GB/s", report.model, report.device, report.read_gb_per_s);
-    println!("{:<14} {:>14} {:>14} {:>7}", "", "flint", report.peer.as_deref().unwrap_or(""), "ratio");
+    let Report { model, device, read_gb_per_s, int8_gop_per_s, .. } = report;
+    println!(
+        "{model} on {device}; memory reads {read_gb_per_s:.0} GB/s, 8-bit peak {int8_gop_per_s:.0} Gop/s"
+    );
+    let peer = report.peer.as_deref().unwrap_or("");
+    println!("{:<14} {:>14} {peer:>14} {:>7} {:>9}", "", "flint", "ratio", "of floor");
     for row in &report.results {
         let value = format!("{:.1} {:<5}", row.value, row.unit);
         let peer = row.peer.map_or(String::new(), |peer| format!("{peer:.1}"));
         let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
-        println!("{:<14} {value:>14} {peer:>14} {ratio:>7}", row.name);
+        let share = row.share.map_or(String::new(), |share| format!("{:.0}%", 100.0 * share));
+        println!("{:<14} {value:>14} {peer:>14} {ratio:>7} {share:>9}", row.name);
     }
+    println!(
+        "The floor: reading all weights and KV of a token once, or multiplying with the weights at the 8-bit peak."
+    );
     println!(
         "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, JSON and free text a token."
     );

@@ -1,7 +1,7 @@
 //! The first half of a gated MLP: gate and up products, and what becomes of each pair.
 
 use super::input::Input;
-use super::matmul::{Output, Product, Rows, panels_a_unit};
+use super::matmul::{Output, Product, Rows, Units};
 use super::pack::Packed;
 use super::simd::{Isa, Kernel, LANES, Simd, exp};
 use crate::device::Activation;
@@ -9,7 +9,7 @@ use crate::device::Activation;
 /// The first half of a gated MLP, in units of some panels of hidden columns.
 pub struct GatedUnits<'a> {
     pub isa: Isa,
-    pub panels: usize,    // in a unit
+    pub units: Units,
     pub gate: &'a Packed, // (ffn, hidden)
     pub up: &'a Packed,
     pub gate_bias: Option<&'a [f32]>,
@@ -23,13 +23,9 @@ pub struct GatedUnits<'a> {
 }
 
 impl GatedUnits<'_> {
-    pub fn units(&self) -> usize {
-        self.gate.panels().div_ceil(self.panels)
-    }
-
-    /// Panels of a unit of `count` rows, when a thread has room for `raw` values.
-    pub fn panels_a_unit(gate: &Packed, threads: usize, count: usize, raw: usize) -> usize {
-        panels_a_unit(gate.panels(), threads, count).min(raw / (count.max(1) * 2 * LANES)).max(1)
+    /// Units for `count` rows, when a thread has room for `raw` values.
+    pub fn split(gate: &Packed, threads: usize, count: usize, raw: usize) -> Units {
+        Units::new(gate.panels(), threads, count, raw / (count.max(1) * 2 * LANES))
     }
 
     /// Computes one unit. `raw` has room for its gate and up values: (count, 2 * panels * LANES).
@@ -37,10 +33,9 @@ impl GatedUnits<'_> {
     /// # Safety
     /// Nobody else computes the same unit; `hidden` has `to`'s rows.
     pub unsafe fn run(&self, unit: usize, raw: &mut [f32]) {
-        let width = self.panels * LANES;
+        let panels = self.units.panels(unit);
+        let width = panels.len() * LANES;
         let output = Output { base: raw[..self.count * 2 * width].as_mut_ptr(), stride: 2 * width };
-        let first = unit * self.panels;
-        let panels = first..self.gate.panels().min(first + self.panels);
         for (at, matrix, bias) in [(0, self.gate, self.gate_bias), (width, self.up, self.up_bias)] {
             let product = Product {
                 matrix,
@@ -55,7 +50,7 @@ impl GatedUnits<'_> {
             // SAFETY: `raw` has room for two units side by side in each row.
             unsafe { product.run(self.isa, panels.clone(), at) };
         }
-        let column = first * LANES;
+        let column = panels.start * LANES;
         for (i, raw) in raw.chunks_exact(2 * width).take(self.count).enumerate() {
             // SAFETY: the columns of this unit are this thread's own.
             let out = unsafe {

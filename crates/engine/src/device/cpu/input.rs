@@ -1,28 +1,52 @@
-//! What a matrix product reads: rows of f32, and the same rows as 8-bit levels in blocks of 32.
+//! What a matrix product reads: rows of f32, or the same rows as 8-bit levels in blocks of 32 or 256.
 
-use super::memory::{Memory, OutOfMemory, Shared};
-use super::pack::BLOCK;
+use super::memory::{Memory, OutOfMemory};
+use super::pack::{BLOCK, LARGE_BLOCK, Packed};
 use super::pool::Worker;
 use super::simd::{Isa, Kernel, LANES, Simd};
 use std::marker::PhantomData;
 
 /// Room for the input of any product of the model.
 pub struct InputMemory {
-    values: Memory<f32>,    // (rows, cols)
+    values: Memory<f32>, // (rows, cols)
+    small: SmallMemory,
+    large: LargeMemory,
+}
+
+/// Levels with a scale for each 32 columns.
+struct SmallMemory {
+    levels: Memory<i8>,  // (rows, cols)
+    scales: Memory<f32>, // (rows, cols / 32)
+    sums: Memory<f32>,   // (rows, cols / 32) scale * sum of levels
+    minus: Memory<i32>,  // (rows, cols / 32) minus the sum of levels
+}
+
+/// Levels with a scale for each 256 columns.
+struct LargeMemory {
     levels: Memory<i8>,     // (rows, cols)
-    scales: Memory<f32>,    // (rows, cols / 32)
-    sums: Memory<f32>,      // (rows, cols / 32) scale * sum of levels
-    half_sums: Memory<f32>, // (rows, cols / 16) likewise
+    scales: Memory<f32>,    // (rows, cols / 256)
+    sums: Memory<i16>,      // (rows, cols / 32) of levels
+    half_sums: Memory<i16>, // (rows, cols / 16) likewise
+    minus: Memory<i32>,     // (rows, cols / 16) minus the half sums
 }
 
 impl InputMemory {
     pub fn new(values: usize) -> Result<InputMemory, OutOfMemory> {
         Ok(InputMemory {
             values: Memory::zeroed(values)?,
-            levels: Memory::zeroed(values)?,
-            scales: Memory::zeroed(values.div_ceil(BLOCK))?,
-            sums: Memory::zeroed(values.div_ceil(BLOCK))?,
-            half_sums: Memory::zeroed(values.div_ceil(16))?,
+            small: SmallMemory {
+                levels: Memory::zeroed(values)?,
+                scales: Memory::zeroed(values.div_ceil(BLOCK))?,
+                sums: Memory::zeroed(values.div_ceil(BLOCK))?,
+                minus: Memory::zeroed(values.div_ceil(BLOCK))?,
+            },
+            large: LargeMemory {
+                levels: Memory::zeroed(values)?,
+                scales: Memory::zeroed(values.div_ceil(LARGE_BLOCK))?,
+                sums: Memory::zeroed(values.div_ceil(BLOCK))?,
+                half_sums: Memory::zeroed(values.div_ceil(LANES))?,
+                minus: Memory::zeroed(values.div_ceil(LANES))?,
+            },
         })
     }
 
@@ -31,21 +55,60 @@ impl InputMemory {
     }
 }
 
-/// The input of one product. All pointers have a row after the other, `cols` columns wide.
+/// The input of one product: of what [`Needs`] did not name, nothing may be read. All pointers have a row after the
+/// other, as wide as [`InputMemory`] says.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     pub values: *const f32,
+    pub small: SmallBlocks,
+    pub large: LargeBlocks,
+    pub memory: PhantomData<&'a InputMemory>,
+}
+
+#[derive(Clone, Copy)]
+pub struct SmallBlocks {
     pub levels: *const i8,
     pub scales: *const f32,
     pub sums: *const f32,
-    pub half_sums: *const f32,
-    pub memory: PhantomData<&'a InputMemory>,
+    pub minus: *const i32,
+}
+
+#[derive(Clone, Copy)]
+pub struct LargeBlocks {
+    pub levels: *const i8,
+    pub scales: *const f32,
+    pub sums: *const i16,
+    pub half_sums: *const i16,
+    pub minus: *const i32,
 }
 
 // SAFETY: written before a barrier, read after it.
 unsafe impl Send for Input<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Input<'_> {}
+
+/// What some matrices read of their input.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Needs {
+    values: bool,
+    small: bool,
+    large: bool,
+}
+
+impl Needs {
+    pub fn of<'a>(matrices: impl IntoIterator<Item = &'a Packed>) -> Needs {
+        matrices.into_iter().fold(Needs::default(), |needs, matrix| match matrix.format.block_len() {
+            1 => Needs { values: true, ..needs },
+            BLOCK => Needs { small: true, ..needs },
+            _ => Needs { large: true, ..needs },
+        })
+    }
+
+    /// Columns that are prepared together.
+    fn columns(self) -> usize {
+        if self.large { LARGE_BLOCK } else { BLOCK }
+    }
+}
 
 /// How rows become the input of a product.
 #[derive(Clone, Copy)]
@@ -56,20 +119,11 @@ pub struct Prepare<'a> {
     pub count: usize, // of rows
     pub cols: usize,
     pub norm: Option<(&'a [f32], f32)>, // weights and epsilon
-    pub quantise: bool,
-    memory: SharedMemory<'a>,
+    pub needs: Needs,
+    input: Input<'a>,
 }
 
-#[derive(Clone, Copy)]
-struct SharedMemory<'a> {
-    values: Shared<'a, f32>,
-    levels: Shared<'a, i8>,
-    scales: Shared<'a, f32>,
-    sums: Shared<'a, f32>,
-    half_sums: Shared<'a, f32>,
-}
-
-// SAFETY: `source` is only read while a job runs, and `memory` is written in disjoint pieces.
+// SAFETY: `source` is only read while a job runs, and `input` is written in disjoint pieces.
 unsafe impl Sync for Prepare<'_> {}
 
 impl<'a> Prepare<'a> {
@@ -81,18 +135,28 @@ impl<'a> Prepare<'a> {
         count: usize,
         cols: usize,
         norm: Option<(&'a [f32], f32)>,
-        quantise: bool,
+        needs: Needs,
     ) -> Prepare<'a> {
         assert!(count * cols <= memory.capacity(), "the input memory is too small for {count} x {cols}");
-        let memory = SharedMemory {
-            values: Shared::new(&mut memory.values),
-            levels: Shared::new(&mut memory.levels),
-            scales: Shared::new(&mut memory.scales),
-            sums: Shared::new(&mut memory.sums),
-            half_sums: Shared::new(&mut memory.half_sums),
+        let InputMemory { values, small, large } = memory;
+        let input = Input {
+            values: values.as_mut_ptr(),
+            small: SmallBlocks {
+                levels: small.levels.as_mut_ptr(),
+                scales: small.scales.as_mut_ptr(),
+                sums: small.sums.as_mut_ptr(),
+                minus: small.minus.as_mut_ptr(),
+            },
+            large: LargeBlocks {
+                levels: large.levels.as_mut_ptr(),
+                scales: large.scales.as_mut_ptr(),
+                sums: large.sums.as_mut_ptr(),
+                half_sums: large.half_sums.as_mut_ptr(),
+                minus: large.minus.as_mut_ptr(),
+            },
+            memory: PhantomData,
         };
-        let quantise = quantise && cols.is_multiple_of(BLOCK);
-        Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, quantise, memory }
+        Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, needs, input }
     }
 
     /// This thread's part of the work. Rows are shared out; a lone row is cut into pieces.
@@ -101,25 +165,19 @@ impl<'a> Prepare<'a> {
     /// All threads of a job call this once, and pass a barrier before they use the input.
     pub unsafe fn run(&self, worker: Worker<'_>) {
         let pieces = if self.count >= worker.count { 1 } else { worker.count };
+        let columns = self.needs.columns();
         for unit in worker.share(self.count * pieces) {
             let (row, piece) = (unit / pieces, unit % pieces);
-            let blocks = self.cols.div_ceil(BLOCK);
-            let start = blocks * piece / pieces * BLOCK;
-            let end = (blocks * (piece + 1) / pieces * BLOCK).min(self.cols);
+            let blocks = self.cols.div_ceil(columns);
+            let start = blocks * piece / pieces * columns;
+            let end = (blocks * (piece + 1) / pieces * columns).min(self.cols);
             self.isa.run(PrepareRow { prepare: self, row, start, end });
         }
     }
 
     /// The prepared input, to be used after the barrier.
     pub fn input(&self) -> Input<'a> {
-        Input {
-            values: self.memory.values.pointer(),
-            levels: self.memory.levels.pointer(),
-            scales: self.memory.scales.pointer(),
-            sums: self.memory.sums.pointer(),
-            half_sums: self.memory.half_sums.pointer(),
-            memory: PhantomData,
-        }
+        self.input
     }
 }
 
@@ -136,44 +194,104 @@ impl Kernel for PrepareRow<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Prepare { cols, norm, memory, .. } = *self.prepare;
+        let Needs { small, large, .. } = self.prepare.needs;
         // SAFETY: the source has the rows; the pieces of the memory belong to this thread.
         unsafe {
-            let source = self.prepare.source.add(self.prepare.rows.get(self.row) * cols);
-            let source = std::slice::from_raw_parts(source, cols);
-            let values = memory.values.range_mut(self.row * cols + self.start, self.end - self.start);
-            match norm {
-                None => values.copy_from_slice(&source[self.start..self.end]),
-                Some((weight, eps)) => {
-                    let mean = square_sum::<S>(source) / cols as f32;
-                    let factor = 1.0 / (mean + eps).sqrt();
-                    normalise::<S>(
-                        &source[self.start..self.end],
-                        &weight[self.start..self.end],
-                        factor,
-                        values,
-                    );
+            let values = self.values::<S>();
+            let first = self.row * self.prepare.cols + self.start;
+            for at in (0..values.len()).step_by(BLOCK) {
+                if small {
+                    small_block::<S>(values[at..].as_ptr(), self.prepare.input.small, (first + at) / BLOCK);
                 }
-            }
-            if self.prepare.quantise {
-                let first = (self.row * cols + self.start) / BLOCK;
-                let count = values.len() / BLOCK;
-                let levels = memory.levels.range_mut(first * BLOCK, count * BLOCK);
-                let scales = memory.scales.range_mut(first, count);
-                let sums = memory.sums.range_mut(first, count);
-                let half_sums = memory.half_sums.range_mut(2 * first, 2 * count);
-                for i in 0..count {
-                    let at = i * BLOCK;
-                    let (scale, halves) =
-                        quantise_block::<S>(values[at..].as_ptr(), levels[at..].as_mut_ptr());
-                    scales[i] = scale;
-                    sums[i] = scale * (halves[0] + halves[1]);
-                    half_sums[2 * i] = scale * halves[0];
-                    half_sums[2 * i + 1] = scale * halves[1];
+                if large && at % LARGE_BLOCK == 0 {
+                    let block = (first + at) / LARGE_BLOCK;
+                    large_block::<S>(values[at..].as_ptr(), self.prepare.input.large, block);
                 }
             }
         }
     }
+}
+
+impl PrepareRow<'_> {
+    /// The values to be made levels of: those of the source where they are not normalised and nobody wants a copy.
+    #[inline(always)]
+    unsafe fn values<S: Simd>(&self) -> &[f32] {
+        let Prepare { cols, norm, needs, input, .. } = *self.prepare;
+        let (start, end) = (self.start, self.end);
+        // SAFETY: the source has the rows; the pieces of the memory belong to this thread.
+        unsafe {
+            let source = self.prepare.source.add(self.prepare.rows.get(self.row) * cols);
+            let source = std::slice::from_raw_parts(source, cols);
+            if norm.is_none() && !needs.values {
+                return &source[start..end];
+            }
+            let values = input.values.add(self.row * cols + start).cast_mut();
+            let values = std::slice::from_raw_parts_mut(values, end - start);
+            match norm {
+                None => values.copy_from_slice(&source[start..end]),
+                Some((weight, eps)) => {
+                    let factor = 1.0 / (square_sum::<S>(source) / cols as f32 + eps).sqrt();
+                    normalise::<S>(&source[start..end], &weight[start..end], factor, values);
+                }
+            }
+            values
+        }
+    }
+}
+
+/// 32 values as levels with a scale of their own.
+#[inline(always)]
+unsafe fn small_block<S: Simd>(values: *const f32, to: SmallBlocks, block: usize) {
+    // SAFETY: 32 values; the caller owns the block.
+    unsafe {
+        let halves = [S::load(values), S::load(values.add(LANES))];
+        let largest = S::largest(S::max(S::abs(halves[0]), S::abs(halves[1])));
+        let scale = largest / 127.0;
+        let mut sum = S::splat(0.0);
+        for (i, half) in halves.into_iter().enumerate() {
+            let rounded = S::round(S::mul(half, S::splat(inverse(largest))));
+            S::store_i8(to.levels.add(block * BLOCK + i * LANES).cast_mut(), rounded);
+            sum = S::add(sum, rounded);
+        }
+        let sum = S::sum(sum);
+        to.scales.add(block).cast_mut().write(scale);
+        to.sums.add(block).cast_mut().write(scale * sum);
+        to.minus.add(block).cast_mut().write(-(sum as i32));
+    }
+}
+
+/// 256 values as levels with one scale.
+#[inline(always)]
+unsafe fn large_block<S: Simd>(values: *const f32, to: LargeBlocks, block: usize) {
+    const HALVES: usize = LARGE_BLOCK / LANES;
+    // SAFETY: 256 values; the caller owns the block.
+    unsafe {
+        let mut largest = S::splat(0.0);
+        for i in 0..HALVES {
+            largest = S::max(largest, S::abs(S::load(values.add(i * LANES))));
+        }
+        let largest = S::largest(largest);
+        let mut sums = [0; HALVES];
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let rounded = S::round(S::mul(S::load(values.add(i * LANES)), S::splat(inverse(largest))));
+            S::store_i8(to.levels.add(block * LARGE_BLOCK + i * LANES).cast_mut(), rounded);
+            *sum = S::sum(rounded) as i32;
+        }
+        to.scales.add(block).cast_mut().write(largest / 127.0);
+        for (i, &sum) in sums.iter().enumerate() {
+            to.half_sums.add(block * HALVES + i).cast_mut().write(sum as i16);
+            to.minus.add(block * HALVES + i).cast_mut().write(-sum);
+        }
+        for (i, pair) in sums.chunks_exact(2).enumerate() {
+            to.sums.add(block * HALVES / 2 + i).cast_mut().write((pair[0] + pair[1]) as i16);
+        }
+    }
+}
+
+/// What values are multiplied with to become levels of -127..=127.
+#[inline(always)]
+fn inverse(largest: f32) -> f32 {
+    if largest > 0.0 { 127.0 / largest } else { 0.0 }
 }
 
 #[inline(always)]
@@ -214,23 +332,5 @@ pub unsafe fn normalise_in_place<S: Simd>(values: &mut [f32], weight: &[f32], ep
         let factor = 1.0 / (square_sum::<S>(values) / values.len() as f32 + eps).sqrt();
         let copy = std::slice::from_raw_parts(values.as_ptr(), values.len());
         normalise::<S>(copy, weight, factor, values);
-    }
-}
-
-/// 32 values as levels of -127..=127. Returns the scale and the sums of the levels' halves.
-#[inline(always)]
-unsafe fn quantise_block<S: Simd>(values: *const f32, levels: *mut i8) -> (f32, [f32; 2]) {
-    // SAFETY: 32 values and 32 levels.
-    unsafe {
-        let halves = [S::load(values), S::load(values.add(LANES))];
-        let largest = S::largest(S::max(S::abs(halves[0]), S::abs(halves[1])));
-        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-        let mut sums = [0.0; 2];
-        for (i, half) in halves.into_iter().enumerate() {
-            let rounded = S::round(S::mul(half, S::splat(inverse)));
-            S::store_i8(levels.add(i * LANES), rounded);
-            sums[i] = S::sum(rounded);
-        }
-        (largest / 127.0, sums)
     }
 }

@@ -1,8 +1,8 @@
-//! What this machine can do: its cores, and how fast they read memory.
+//! What this machine can do: its cores, how fast they read memory, and how fast they multiply.
 
 use super::memory::{Memory, OutOfMemory};
 use super::pool::Pool;
-use super::simd::{Isa, Kernel, Simd};
+use super::simd::{Isa, Kernel, LANES, Simd};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -63,6 +63,47 @@ impl Kernel for Sum<'_> {
     }
 }
 
+/// Operations a second of `threads` threads that do nothing but multiply and add 8-bit levels: the best of a few.
+pub fn int8_peak(threads: usize) -> f64 {
+    const PASSES: usize = 4;
+    let (mut pool, isa) = (Pool::new(threads), Isa::detect());
+    let mut best = f64::INFINITY;
+    for _ in 0..PASSES {
+        let start = Instant::now();
+        pool.run(|_| _ = std::hint::black_box(isa.run(Dots)));
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    (threads * Dots::ROUNDS * Dots::CHAINS * LANES * 4 * 2) as f64 / best
+}
+
+/// Dot products in chains that do not wait for each other.
+struct Dots;
+
+impl Dots {
+    const ROUNDS: usize = 1 << 20;
+    const CHAINS: usize = 12;
+}
+
+impl Kernel for Dots {
+    type Output = f32;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> f32 {
+        let levels = std::hint::black_box([3i8; 4 * Dots::CHAINS]);
+        // SAFETY: registers, and four levels for each chain.
+        unsafe {
+            let weights = S::splat_u8(std::hint::black_box(5));
+            let mut sums = [S::zero_i(); Dots::CHAINS];
+            for _ in 0..Dots::ROUNDS {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::dot::<false>(*sum, weights, levels.as_ptr().add(4 * i));
+                }
+            }
+            S::sum(sums.iter().fold(S::splat(0.0), |all, &sum| S::add(all, S::to_f32(sum))))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,5 +112,6 @@ mod tests {
     fn the_machine_has_threads_and_bandwidth() {
         assert!(default_threads() >= 1);
         assert!(read_bandwidth(1).unwrap() > 1e8);
+        assert!(int8_peak(1) > 1e8);
     }
 }

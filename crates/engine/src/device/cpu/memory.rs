@@ -30,6 +30,10 @@ unsafe impl Plain for i8 {}
 // SAFETY: plain numbers.
 unsafe impl Plain for u16 {}
 // SAFETY: plain numbers.
+unsafe impl Plain for i16 {}
+// SAFETY: plain numbers.
+unsafe impl Plain for i32 {}
+// SAFETY: plain numbers.
 unsafe impl Plain for f32 {}
 
 /// The system would not give the memory.
@@ -194,11 +198,6 @@ impl<'a, T> Shared<'a, T> {
         assert!(start <= self.1 && len <= self.1 - start);
         // SAFETY: in bounds; the caller vouches that nobody writes.
         unsafe { std::slice::from_raw_parts(self.0.add(start), len) }
-    }
-
-    #[inline(always)]
-    pub fn pointer(&self) -> *mut T {
-        self.0
     }
 }
 

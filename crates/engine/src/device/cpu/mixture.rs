@@ -1,8 +1,8 @@
 //! The mixture of experts: route each row, group rows by expert, run each expert once over its rows.
 
 use super::gated::GatedUnits;
-use super::input::Prepare;
-use super::matmul::{Output, Product, Rows, panels_a_unit};
+use super::input::{Needs, Prepare};
+use super::matmul::{Output, Product, Rows, Units};
 use super::memory::{Memory, OutOfMemory, Shared};
 use super::pack::Packed;
 use super::{Buffer, Cpu, base_product, multiply, norm_parts};
@@ -67,7 +67,9 @@ pub fn run(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &mut Buffer, batch: &Batch) {
 fn route(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: &mut Room) {
     let (isa, rows, experts) = (cpu.isa, batch.rows(), w.gate.len());
     let norm = Some(norm_parts(&w.norm));
-    let prepare = Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), rows, x.width, norm, true);
+    // The experts read the same input.
+    let needs = Needs::of(w.router.parts.iter().chain(&w.gate).chain(&w.up));
+    let prepare = Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), rows, x.width, norm, needs);
     let output = Output { base: room.logits.as_mut_ptr(), stride: experts };
     let product = base_product(&w.router, w.router_bias.as_deref(), prepare.input(), rows, output, false);
     cpu.pool.run(|worker| {
@@ -130,27 +132,27 @@ fn group_by_expert(room: &mut Room, rows: usize, used: usize, experts: usize) {
 fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: &mut Room) {
     let (isa, experts) = (cpu.isa, w.gate.len());
     let ffn = w.gate[0].rows;
+    let needs = Needs::of(w.gate.iter().chain(&w.up));
     let source =
-        Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), batch.rows(), x.width, None, true);
+        Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), batch.rows(), x.width, None, needs);
     let hidden = Output { base: room.hidden.as_mut_ptr(), stride: ffn };
     let threads = cpu.pool.threads();
     let raw_len = cpu.raw.len() / threads;
     let raw = Shared::new(&mut cpu.raw);
-    let panels = GatedUnits::panels_a_unit(&w.gate[0], threads, batch.rows(), raw_len);
-    let units = w.gate[0].panels().div_ceil(panels);
+    let units = GatedUnits::split(&w.gate[0], threads, batch.rows(), raw_len);
     let (starts, slots, rows) = (&room.starts, &room.slots, &room.rows);
     cpu.pool.run(|worker| {
         // SAFETY: each thread has its own part of `raw`.
         let raw = unsafe { raw.range_mut(worker.index * raw_len, raw_len) };
-        while let Some(taken) = worker.take(experts * units) {
-            let expert = taken / units;
+        while let Some(taken) = worker.take(experts * units.count()) {
+            let expert = taken / units.count();
             let own = starts[expert] as usize..starts[expert + 1] as usize;
             if own.is_empty() {
                 continue;
             }
             let job = GatedUnits {
                 isa,
-                panels,
+                units,
                 gate: &w.gate[expert],
                 up: &w.up[expert],
                 gate_bias: w.gate_bias.as_ref().map(|bias| &bias[expert * ffn..][..ffn]),
@@ -163,7 +165,7 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
                 hidden,
             };
             // SAFETY: an expert's slots and a unit's columns belong to the thread that took them.
-            unsafe { job.run(taken % units, raw) };
+            unsafe { job.run(taken % units.count(), raw) };
         }
     });
 }
@@ -172,20 +174,19 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
 fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut Room) {
     let (isa, experts) = (cpu.isa, w.down.len());
     let Packed { rows: width, cols: ffn, .. } = w.down[0];
-    let quantise = w.down[0].is_quantised();
+    let needs = Needs::of(&w.down);
     let prepare =
-        Prepare::new(isa, &mut cpu.inputs, &room.hidden, Rows::From(0), slot_count, ffn, None, quantise);
+        Prepare::new(isa, &mut cpu.inputs, &room.hidden, Rows::From(0), slot_count, ffn, None, needs);
     let output = Output { base: room.down.as_mut_ptr(), stride: width };
-    let unit = panels_a_unit(w.down[0].panels(), cpu.pool.threads(), slot_count);
-    let units = w.down[0].panels().div_ceil(unit);
+    let units = Units::new(w.down[0].panels(), cpu.pool.threads(), slot_count, usize::MAX);
     let (starts, slots) = (&room.starts, &room.slots);
     cpu.pool.run(|worker| {
         // SAFETY: preparing and multiplying are apart by a barrier; units are disjoint.
         unsafe {
             prepare.run(worker);
             worker.barrier();
-            while let Some(taken) = worker.take(experts * units) {
-                let (expert, first) = (taken / units, taken % units * unit);
+            while let Some(taken) = worker.take(experts * units.count()) {
+                let (expert, panels) = (taken / units.count(), units.panels(taken % units.count()));
                 let own = starts[expert] as usize..starts[expert + 1] as usize;
                 let matrix = &w.down[expert];
                 let list = Rows::List(&slots[own.clone()]);
@@ -199,8 +200,8 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
                     output,
                     add: false,
                 };
-                let panels = first..matrix.panels().min(first + unit);
-                product.run(isa, panels, first * super::LANES);
+                let column = panels.start * super::LANES;
+                product.run(isa, panels, column);
             }
         }
     });

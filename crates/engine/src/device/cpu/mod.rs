@@ -21,7 +21,7 @@ mod pool;
 mod simd;
 
 pub use cache::Short;
-pub use machine::{default_threads, read_bandwidth};
+pub use machine::{default_threads, int8_peak, read_bandwidth};
 pub use memory::OutOfMemory;
 pub use simd::Isa;
 
@@ -34,8 +34,8 @@ use attention::{CHUNK, Partial, Scratch, TILE};
 use cache::Cache;
 use gated::GatedUnits;
 use heads::{Angles, HEAD_DIM_MAX, Placement};
-use input::{Input, InputMemory, Prepare};
-use matmul::{Output, Product, Rows, panels_a_unit};
+use input::{Input, InputMemory, Needs, Prepare};
+use matmul::{Output, Product, Rows, Units};
 use memory::{Arena, Memory, Shared};
 use mixture::MixtureScratch;
 use pack::Packed;
@@ -59,6 +59,16 @@ pub struct Cpu {
     partials: Vec<[Partial; TILE]>, // (tiles, chunks), when chunks are shared out
     mixture: MixtureScratch,
     widest: Widest,
+    held: Held,
+}
+
+/// The weights that products read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Held {
+    pub bytes: usize,
+    pub values: usize,
+    pub expert_bytes: usize, // of all experts together, not among the others
+    pub expert_values: usize,
 }
 
 /// The largest operands seen while loading: the scratch is sized by them.
@@ -76,8 +86,9 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    fn is_quantised(&self) -> bool {
-        self.parts.iter().any(Packed::is_quantised)
+    /// What a product with it reads of its input.
+    fn needs(&self) -> Needs {
+        Needs::of(&self.parts)
     }
 }
 
@@ -116,6 +127,7 @@ impl Cpu {
             partials: Vec::new(),
             mixture: MixtureScratch::default(),
             widest: Widest::default(),
+            held: Held::default(),
         })
     }
 }
@@ -126,6 +138,11 @@ impl Cpu {
         if weights.iter().any(|tensor| tensor.format.block_len() > 1) {
             self.round(Short::Bf16);
         }
+    }
+
+    /// The weights loaded so far.
+    pub fn held(&self) -> Held {
+        self.held
     }
 
     /// How caches that are made from now on round.
@@ -143,18 +160,18 @@ fn norm_parts(norm: &Norm<Cpu>) -> (&[f32], f32) {
 /// # Safety
 /// All threads call this with the same arguments; the output's rows are nobody else's meanwhile.
 unsafe fn multiply(worker: Worker<'_>, isa: Isa, parts: &[Packed], base: &Product<'_>) {
-    let unit = |part: &Packed| panels_a_unit(part.panels(), worker.count, base.count);
-    let units: usize = parts.iter().map(|part| part.panels().div_ceil(unit(part))).sum();
-    while let Some(mut taken) = worker.take(units) {
+    let units = |part: &Packed| Units::new(part.panels(), worker.count, base.count, usize::MAX);
+    let count: usize = parts.iter().map(|part| units(part).count()).sum();
+    while let Some(mut taken) = worker.take(count) {
         let mut column = 0;
         for matrix in parts {
-            let own = matrix.panels().div_ceil(unit(matrix));
+            let own = units(matrix).count();
             if taken < own {
-                let first = taken * unit(matrix);
-                let panels = first..matrix.panels().min(first + unit(matrix));
+                let panels = units(matrix).panels(taken);
+                let at = column + panels.start * LANES;
                 let bias = base.bias.map(|bias| &bias[column..column + matrix.rows]);
                 // SAFETY: each unit is taken by one thread; it writes the columns of its panels.
-                unsafe { Product { matrix, bias, ..*base }.run(isa, panels, column + first * LANES) };
+                unsafe { Product { matrix, bias, ..*base }.run(isa, panels, at) };
                 break;
             }
             taken -= own;
@@ -186,6 +203,8 @@ impl Device for Cpu {
             packed.push(Packed::new(&mut self.pool, &mut self.arena, tensor, 0, tensor.rows())?);
             tensor.release();
         }
+        self.held.bytes += packed.iter().map(Packed::bytes).sum::<usize>();
+        self.held.values += packed.iter().map(|part| part.rows * part.cols).sum::<usize>();
         Ok(Matrix { parts: packed, cols })
     }
 
@@ -200,7 +219,10 @@ impl Device for Cpu {
             .map(|e| Packed::new(&mut self.pool, &mut self.arena, tensor, e * rows, rows))
             .collect();
         tensor.release();
-        Ok(packed?)
+        let packed = packed?;
+        self.held.expert_bytes += packed.iter().map(Packed::bytes).sum::<usize>();
+        self.held.expert_values += packed.iter().map(|part| part.rows * part.cols).sum::<usize>();
+        Ok(packed)
     }
 
     fn vector(&mut self, parts: &[Tensor]) -> Result<Vec<f32>, DeviceError> {
@@ -268,16 +290,8 @@ impl Device for Cpu {
     fn qkv(&mut self, w: &Attention<Cpu>, x: &Buffer, batch: &Batch, qkv: &mut Buffer, cache: &mut Cache) {
         let (isa, rows) = (self.isa, batch.rows());
         let norm = Some(norm_parts(&w.norm));
-        let prepare = Prepare::new(
-            isa,
-            &mut self.inputs,
-            &x.values,
-            Rows::From(0),
-            rows,
-            x.width,
-            norm,
-            w.qkv.is_quantised(),
-        );
+        let prepare =
+            Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, w.qkv.needs());
         let product = base_product(&w.qkv, w.qkv_bias.as_deref(), prepare.input(), rows, qkv.output(), false);
         let place = Placement { weights: w, batch, angles: &self.angles, isa, width: qkv.width };
         let values = Shared::new(&mut qkv.values);
@@ -346,7 +360,7 @@ impl Device for Cpu {
             rows,
             matrix.cols,
             None,
-            matrix.is_quantised(),
+            matrix.needs(),
         );
         let bias = bias.map(Vec::as_slice);
         let product = base_product(matrix, bias, prepare.input(), rows, x.output(), true);
@@ -362,15 +376,15 @@ impl Device for Cpu {
 
     fn gate_up(&mut self, w: &Mlp<Cpu>, x: &Buffer, hidden: &mut Buffer, batch: &Batch) {
         let (isa, rows) = (self.isa, batch.rows());
-        let quantise = w.gate.is_quantised() || w.up.is_quantised();
+        let needs = Needs::of(w.gate.parts.iter().chain(&w.up.parts));
         let norm = Some(norm_parts(&w.norm));
         let prepare =
-            Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, quantise);
+            Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, needs);
         let threads = self.pool.threads();
         let room = self.raw.len() / threads;
         let job = GatedUnits {
             isa,
-            panels: GatedUnits::panels_a_unit(&w.gate.parts[0], threads, rows, room),
+            units: GatedUnits::split(&w.gate.parts[0], threads, rows, room),
             gate: &w.gate.parts[0],
             up: &w.up.parts[0],
             gate_bias: None,
@@ -390,7 +404,7 @@ impl Device for Cpu {
                 prepare.run(worker);
                 worker.barrier();
                 let raw = raw.range_mut(worker.index * room, room);
-                while let Some(unit) = worker.take(job.units()) {
+                while let Some(unit) = worker.take(job.units.count()) {
                     job.run(unit, raw);
                 }
             }
@@ -405,16 +419,8 @@ impl Device for Cpu {
         let (isa, rows) = (self.isa, batch.logit_rows.len());
         let norm = Some(norm_parts(&w.norm));
         let from = Rows::List(&batch.logit_rows);
-        let prepare = Prepare::new(
-            isa,
-            &mut self.inputs,
-            &x.values,
-            from,
-            rows,
-            x.width,
-            norm,
-            w.matrix.is_quantised(),
-        );
+        let prepare =
+            Prepare::new(isa, &mut self.inputs, &x.values, from, rows, x.width, norm, w.matrix.needs());
         let product = base_product(&w.matrix, None, prepare.input(), rows, logits.output(), false);
         self.pool.run(|worker| {
             // SAFETY: preparing and multiplying are apart by a barrier; panels are disjoint.

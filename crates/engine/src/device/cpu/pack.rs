@@ -4,11 +4,12 @@
 //! only as fast as its prefetchers, and they follow one stream best. A stripe covers 2, 4 or 8 blocks of 32
 //! columns, so that its parts fill whole cache lines:
 //!
+//! - *scales*: for each group of columns, 16 scales, then 16 minima if the format has them.
+//! - K formats, whose stripes are 256 columns, have their *minima* after all scales: for each pair of groups, 16 pairs.
+//!   Then come the *supers*: 16 f16 factors of the scales, and 16 of the minima.
 //! - *levels*: for each block, `bits * 64` bytes. They unpack to 8 vectors of 64 bytes; byte
 //!   `4 * row + i` of vector `j` is the level of column `4 * j + i`. Levels are stored as planes: 4 bits of
 //!   two vectors in a byte, 2 bits of four, or 1 bit of eight, so that a shift and a mask unpack them.
-//! - *scales*: for each group of columns, 16 scales, then 16 minima if the format has them.
-//! - *supers*: 16 f16 factors of the scales, then 16 of the minima (K formats, whose stripes are 256 columns).
 //!
 //! A weight is `scale * level + minimum`; formats without minima have a fixed zero level instead.
 //! The layout takes the same bytes as the file, give or take 3%.
@@ -26,6 +27,9 @@ use std::marker::PhantomData;
 /// Columns in one block of levels.
 pub const BLOCK: usize = 32;
 
+/// Columns under one factor of the K formats.
+pub const LARGE_BLOCK: usize = 256;
+
 /// How the scales of a format are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleKind {
@@ -41,7 +45,7 @@ pub trait Packing: 'static {
     const SCALES: ScaleKind;
     const MINIMA: bool;
     const GROUP: usize = 32; // columns under one scale: 16 or 32
-    const ZERO: u8 = 0; // level of the weight 0, where there are no minima
+    const ZERO: u8 = 1; // level of the weight 0, where there are no minima: a power of two
     const TABLE: Option<[u8; 16]> = None; // levels of a 4-bit code
     /// Levels may exceed 127.
     const WIDE: bool = false;
@@ -68,8 +72,8 @@ macro_rules! packing {
 /// IQ4's sixteen values, raised by 128.
 const IQ4_TABLE: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
 
-/// FP4's sixteen values, doubled and raised by 12.
-const FP4_TABLE: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+/// FP4's sixteen values, doubled and raised by 16.
+const FP4_TABLE: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
 
 packing!(Q4_0, 4, F16, minima: false, ZERO = 8);
 packing!(Q4_1, 4, F16, minima: true);
@@ -77,7 +81,7 @@ packing!(Q5_0, 5, F16, minima: false, ZERO = 16);
 packing!(Q5_1, 5, F16, minima: true);
 packing!(Q8_0, 8, F16, minima: false, ZERO = 128, WIDE = true);
 packing!(Iq4Nl, 4, F16, minima: false, ZERO = 128, TABLE = IQ4_TABLE, WIDE = true);
-packing!(Mxfp4, 4, E8m0, minima: false, ZERO = 12, TABLE = FP4_TABLE);
+packing!(Mxfp4, 4, E8m0, minima: false, ZERO = 16, TABLE = FP4_TABLE);
 packing!(Q2K, 2, SuperU8, minima: true, GROUP = 16);
 packing!(Q3K, 3, SuperI8, minima: false, GROUP = 16, ZERO = 4);
 packing!(Q4K, 4, SuperU8, minima: true);
@@ -164,11 +168,14 @@ impl<P: Packing> Stripe<P> {
     pub const VECTORS: usize = 1 + P::MINIMA as usize;
     pub const GROUPS: usize = BLOCK / P::GROUP; // in a block
 
-    pub const SCALES: usize = Self::BLOCKS * P::BITS * 64;
-    pub const SUPERS: usize =
-        Self::SCALES + Self::BLOCKS * Self::GROUPS * LANES * Self::SCALE_BYTES * Self::VECTORS;
-    pub const BYTES: usize =
+    pub const SCALES: usize = 0;
+    /// Of formats with supers.
+    pub const MINIMA: usize = Self::BLOCKS * Self::GROUPS * LANES;
+    pub const SUPERS: usize = Self::BLOCKS * Self::GROUPS * LANES * Self::SCALE_BYTES * Self::VECTORS;
+    pub const LEVELS: usize =
         (Self::SUPERS + Self::HAS_SUPERS as usize * LANES * 2 * Self::VECTORS).next_multiple_of(64);
+    pub const BLOCK_BYTES: usize = P::BITS * 64;
+    pub const BYTES: usize = Self::LEVELS + Self::BLOCKS * Self::BLOCK_BYTES;
 
     fn panel_bytes(cols: usize) -> usize {
         (cols / BLOCK).div_ceil(Self::BLOCKS) * Self::BYTES
@@ -213,6 +220,10 @@ impl Packed {
         Ok(Packed { format, rows, cols, panel_bytes, data })
     }
 
+    pub fn bytes(&self) -> usize {
+        self.panels() * self.panel_bytes
+    }
+
     pub fn panels(&self) -> usize {
         self.rows.div_ceil(LANES)
     }
@@ -220,10 +231,6 @@ impl Packed {
     #[inline(always)]
     pub fn panel(&self, index: usize) -> *const u8 {
         self.data[index * self.panel_bytes..].as_ptr()
-    }
-
-    pub fn is_quantised(&self) -> bool {
-        self.format.block_len() > 1
     }
 }
 
@@ -270,20 +277,27 @@ impl Packer<'_> {
         let Levels { levels, scales, minima, super_scales, super_minima } = &self.levels;
         for (block, levels) in levels.chunks_exact(BLOCK).enumerate() {
             let (stripe, block) = (block / Stripe::<P>::BLOCKS, block % Stripe::<P>::BLOCKS);
-            let planes = &mut out[stripe * Stripe::<P>::BYTES + block * P::BITS * 64..][..P::BITS * 64];
+            let at = stripe * Stripe::<P>::BYTES + Stripe::<P>::LEVELS + block * Stripe::<P>::BLOCK_BYTES;
+            let planes = &mut out[at..at + Stripe::<P>::BLOCK_BYTES];
             for (column, &level) in levels.iter().enumerate() {
                 put_level::<P>(planes, column / 4, 4 * lane + column % 4, level);
             }
         }
         let groups = Stripe::<P>::BLOCKS * Stripe::<P>::GROUPS;
+        let bytes = Stripe::<P>::SCALE_BYTES;
         for (index, scale) in scales.iter().enumerate() {
-            let stripe = &mut out[index / groups * Stripe::<P>::BYTES + Stripe::<P>::SCALES..];
-            let minimum = minima.get(index);
-            put_factors::<P>(stripe, index % groups, lane, *scale, minimum, Stripe::<P>::SCALE_BYTES);
+            let stripe = &mut out[index / groups * Stripe::<P>::BYTES..];
+            put(stripe, scale_at::<P>(index % groups, lane), *scale, bytes);
+            if let Some(minimum) = minima.get(index) {
+                put(stripe, minimum_at::<P>(index % groups, lane), *minimum, bytes);
+            }
         }
         for (index, factor) in super_scales.iter().enumerate() {
-            let stripe = &mut out[index * Stripe::<P>::BYTES + Stripe::<P>::SUPERS..];
-            put_factors::<P>(stripe, 0, lane, *factor, super_minima.get(index), 2);
+            let supers = &mut out[index * Stripe::<P>::BYTES + Stripe::<P>::SUPERS..];
+            put(supers, 2 * lane, *factor, 2);
+            if let Some(minimum) = super_minima.get(index) {
+                put(supers, 2 * (LANES + lane), *minimum, 2);
+            }
         }
     }
 
@@ -297,21 +311,24 @@ impl Packer<'_> {
     }
 }
 
-/// Writes one row's scale, and its minimum if there is one, among those of its group.
-fn put_factors<P: Packing>(
-    out: &mut [u8],
-    group: usize,
-    lane: usize,
-    scale: u16,
-    minimum: Option<&u16>,
-    bytes: usize,
-) {
-    let at = (group * Stripe::<P>::VECTORS * LANES + lane) * bytes;
-    out[at..at + bytes].copy_from_slice(&scale.to_le_bytes()[..bytes]);
-    if let Some(minimum) = minimum {
-        let at = at + LANES * bytes;
-        out[at..at + bytes].copy_from_slice(&minimum.to_le_bytes()[..bytes]);
+/// Where a stripe has one row's scale of a group, in bytes.
+fn scale_at<P: Packing>(group: usize, lane: usize) -> usize {
+    let vectors = if Stripe::<P>::HAS_SUPERS { 1 } else { Stripe::<P>::VECTORS };
+    Stripe::<P>::SCALES + (group * vectors * LANES + lane) * Stripe::<P>::SCALE_BYTES
+}
+
+/// Where a stripe has one row's minimum of a group, in bytes.
+fn minimum_at<P: Packing>(group: usize, lane: usize) -> usize {
+    if Stripe::<P>::HAS_SUPERS {
+        Stripe::<P>::MINIMA + (group / 2 * LANES + lane) * 2 + group % 2
+    } else {
+        scale_at::<P>(group, lane) + LANES * Stripe::<P>::SCALE_BYTES
     }
+}
+
+/// Writes the low `bytes` of a factor.
+fn put(out: &mut [u8], at: usize, factor: u16, bytes: usize) {
+    out[at..at + bytes].copy_from_slice(&factor.to_le_bytes()[..bytes]);
 }
 
 /// Writes one level into the planes of its block: byte `byte` of unpacked vector `vector`.

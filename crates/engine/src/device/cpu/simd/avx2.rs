@@ -259,6 +259,25 @@ unsafe impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn dot_i16(acc: I2, a: I2, b: *const i16) -> I2 {
+        unsafe {
+            let b = _mm256_set1_epi32(b.cast::<i32>().read_unaligned());
+            pair(acc, a, |acc, a| _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_i32(value: i32) -> I2 {
+        unsafe { [_mm256_set1_epi32(value); 2] }
+    }
+    #[inline(always)]
+    unsafe fn shift_lanes(a: I2, by: u32) -> I2 {
+        unsafe { both(a, |a| _mm256_sll_epi32(a, _mm_cvtsi32_si128(by as i32))) }
+    }
+    #[inline(always)]
+    unsafe fn load_pairs_u8(from: *const u8) -> I2 {
+        unsafe { both([from, from.add(16)], |p| _mm256_cvtepu8_epi16(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
     unsafe fn to_f32(a: I2) -> F2 {
         unsafe { both(a, |a| _mm256_cvtepi32_ps(a)) }
     }

@@ -172,6 +172,22 @@ unsafe impl<const BF16: bool> Simd for Avx512<BF16> {
         unsafe { _mm512_dpbusd_epi32(acc, u, _mm512_set1_epi32(s.cast::<i32>().read_unaligned())) }
     }
     #[inline(always)]
+    unsafe fn dot_i16(acc: __m512i, a: __m512i, b: *const i16) -> __m512i {
+        unsafe { _mm512_dpwssd_epi32(acc, a, _mm512_set1_epi32(b.cast::<i32>().read_unaligned())) }
+    }
+    #[inline(always)]
+    unsafe fn splat_i32(value: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(value) }
+    }
+    #[inline(always)]
+    unsafe fn shift_lanes(a: __m512i, by: u32) -> __m512i {
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(by as i32)) }
+    }
+    #[inline(always)]
+    unsafe fn load_pairs_u8(from: *const u8) -> __m512i {
+        unsafe { _mm512_cvtepu8_epi16(_mm256_loadu_si256(from.cast())) }
+    }
+    #[inline(always)]
     unsafe fn to_f32(a: __m512i) -> __m512 {
         unsafe { _mm512_cvtepi32_ps(a) }
     }

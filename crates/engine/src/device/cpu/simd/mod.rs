@@ -75,6 +75,13 @@ pub unsafe trait Simd: Copy + 'static {
     /// Adds to each i32 lane the dot product of its four unsigned bytes of `u` with the four signed
     /// bytes at `s`, the same for all lanes. `WIDE`: bytes of `u` may exceed 127.
     unsafe fn dot<const WIDE: bool>(acc: Self::I, u: Self::I, s: *const i8) -> Self::I;
+    /// Adds to each i32 lane the dot product of its two i16 of `a` with the two at `b`, the same for all lanes.
+    unsafe fn dot_i16(acc: Self::I, a: Self::I, b: *const i16) -> Self::I;
+    unsafe fn splat_i32(value: i32) -> Self::I;
+    /// Shifts 32-bit lanes to the left.
+    unsafe fn shift_lanes(a: Self::I, by: u32) -> Self::I;
+    /// 32 bytes as two i16 in each lane.
+    unsafe fn load_pairs_u8(from: *const u8) -> Self::I;
     unsafe fn to_f32(a: Self::I) -> Self::F;
     /// Adds to each lane the dot product of its two bf16 of `a` with the two at `b`, the same for all lanes.
     unsafe fn dot_bf16(acc: Self::F, a: Self::I, b: *const u16) -> Self::F;

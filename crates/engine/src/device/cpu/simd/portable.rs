@@ -184,6 +184,28 @@ unsafe impl Simd for Portable {
         }))
     }
     #[inline(always)]
+    unsafe fn dot_i16(acc: I, a: I, b: *const i16) -> I {
+        let [b0, b1] = unsafe { b.cast::<[i16; 2]>().read_unaligned() };
+        let value = |at: usize| i16::from_ne_bytes([a[at], a[at + 1]]) as i32;
+        let acc = lanes(&acc);
+        bytes(from_fn(|i| acc[i] + value(4 * i) * b0 as i32 + value(4 * i + 2) * b1 as i32))
+    }
+    #[inline(always)]
+    unsafe fn splat_i32(value: i32) -> I {
+        bytes([value; LANES])
+    }
+    #[inline(always)]
+    unsafe fn shift_lanes(a: I, by: u32) -> I {
+        bytes(lanes(&a).map(|lane| lane << by))
+    }
+    #[inline(always)]
+    unsafe fn load_pairs_u8(from: *const u8) -> I {
+        from_fn(|i| match i % 2 == cfg!(target_endian = "big") as usize {
+            true => unsafe { *from.add(i / 2) },
+            false => 0,
+        })
+    }
+    #[inline(always)]
     unsafe fn to_f32(a: I) -> F {
         lanes(&a).map(|v| v as f32)
     }
