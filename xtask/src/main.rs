@@ -10,8 +10,10 @@ mod fetch;
 mod fuzz;
 mod golden;
 mod paths;
+mod plot;
 mod policy;
 mod python;
+mod shape;
 mod sources;
 mod test;
 #[cfg(test)]
@@ -36,6 +38,9 @@ usage: cargo xtask COMMAND
                                  many streams, dying workers and servers, leaving and slow clients, overload:
                                  every byte compared
   eval humaneval [--tasks N]     how many programs that a model writes pass their tests
+  plot REPORT.json... OUT.svg    a picture of what flint bench --peer llama.cpp --json printed
+  shape gpt-oss|qwen3-moe OUT.gguf
+                                 a mixture scaled down, with random weights, for flint bench -m OUT.gguf
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
 
 /// A command says what went wrong in words that stand alone.
@@ -62,6 +67,8 @@ fn run(args: &[String]) -> Outcome {
         "bench" => bench::run(rest),
         "chaos" => chaos_command(rest),
         "eval" => eval::run(rest),
+        "plot" => plot::plot(rest),
+        "shape" => shape::run(rest),
         "golden" => golden::run(rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
