@@ -142,6 +142,9 @@ pub struct BenchArgs {
     /// Run the same file in another engine too, interleaved, and give ratios of medians
     #[arg(long, value_name = "NAME", value_parser = ["llama.cpp"])]
     pub peer: Option<String>,
+    /// Measure perplexity on a fixed text too, and how often the most likely token is that of plain arithmetic (minutes)
+    #[arg(long)]
+    pub fidelity: bool,
     /// Rounds; the median counts
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,

@@ -1,6 +1,7 @@
 //! `flint bench`: prefill and decode at several depths, beside another engine if asked.
 
 mod beside;
+mod fidelity;
 mod floor;
 
 use crate::args::{BenchArgs, ModelArgs};
@@ -10,6 +11,7 @@ use crate::models;
 use crate::peer::Peer;
 use crate::progress::Spinner;
 use crate::worker;
+use fidelity::Fidelity;
 use flint_engine::device::cpu::{default_threads, int8_peak, read_bandwidth};
 use flint_engine::device::{Device, cpu::Cpu};
 use flint_engine::limits::KV_BLOCK_TOKENS;
@@ -54,6 +56,7 @@ struct Report {
     int8_gop_per_s: f64,
     peer: Option<String>,
     results: Vec<Measured>,
+    fidelity: Option<Fidelity>,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,6 +82,10 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows = if wanted("rows_16_d2048") { beside::rows(&mut loaded, args.rounds)? } else { None };
+    let fidelity = match args.fidelity {
+        true => Some(fidelity::measure(&mut loaded, &path)?),
+        false => None,
+    };
     let mut bench = Bench::new(loaded, path.clone());
     let mut peer = match &args.peer {
         Some(_) => Some(Peer::start(config, &path, threads, kv_tokens as usize)?),
@@ -110,11 +117,15 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
         int8_gop_per_s: int8 / 1e9,
         peer: args.peer.clone(),
         results,
+        fidelity,
     };
     if args.json {
         return print_json(&report);
     }
     print_table(&report);
+    if let Some(fidelity) = &report.fidelity {
+        fidelity.print();
+    }
     Ok(())
 }
 
