@@ -1,0 +1,78 @@
+// How packed matrices lie in memory, and who multiplies which part of them.
+//
+// A *tile* is 16 rows. A *block* is 32 columns of a tile. A *group* is four blocks, what four tensor-core
+// instructions take: lane 4 * g + t of a warp holds block t of rows g and g + 8, so that an MXFP4 lane holds exactly
+// one scale for each of its two rows. The last group of a row may have fewer blocks and is that much smaller.
+//
+//   8 bit:  [row half][16-byte half of the block][g][t] 16 bytes
+//   MXFP4:  [row half][g][t] 16 bytes of codes in column order, then [g][t][row half] scales (e8m0)
+//
+// A *piece* is what one copy brings: one group of 8 bit, two groups of MXFP4. Pieces of a tile follow one another, and
+// tiles too, so a range of pieces is a range of bytes.
+
+constexpr int TILE_ROWS = 16;
+constexpr int BLOCK_COLS = 32;
+constexpr int GROUP_BLOCKS = 4;
+
+template <int COLS_, bool MXFP4_> struct Packed {
+    static constexpr bool MXFP4 = MXFP4_;
+    static constexpr int COLS = COLS_;
+    static constexpr int BLOCKS = COLS / BLOCK_COLS;
+    static constexpr int GROUPS = div_up(BLOCKS, GROUP_BLOCKS);
+    static constexpr int TAIL_BLOCKS = BLOCKS - (GROUPS - 1) * GROUP_BLOCKS; // in the last group
+    static constexpr int BLOCK_BYTES = MXFP4 ? TILE_ROWS * 17 : TILE_ROWS * 32;
+    static constexpr int GROUP_BYTES = GROUP_BLOCKS * BLOCK_BYTES;
+    static constexpr int TILE_BYTES = BLOCKS * BLOCK_BYTES;
+    static constexpr int PIECE_GROUPS = MXFP4 ? 2 : 1;
+    static constexpr int PIECE_BYTES = PIECE_GROUPS * GROUP_BYTES;
+    static constexpr int PIECES = div_up(GROUPS, PIECE_GROUPS); // of a tile
+    static_assert(COLS % BLOCK_COLS == 0, "whole blocks only");
+
+    static __device__ u32 piece_bytes(int piece) {
+        return piece + 1 < PIECES ? PIECE_BYTES : TILE_BYTES - (PIECES - 1) * PIECE_BYTES;
+    }
+};
+
+using QkvPack = Packed<HIDDEN, false>;
+using OutPack = Packed<Q_ROWS, false>;
+using GateUpPack = Packed<HIDDEN, true>;
+using DownPack = Packed<FFN, true>;
+using HeadPack = Packed<HIDDEN, false>;
+
+constexpr int QKV_TILES = QKV_ROWS / TILE_ROWS;
+constexpr int HIDDEN_TILES = HIDDEN / TILE_ROWS;
+constexpr int GATE_UP_TILES = 2 * FFN / TILE_ROWS; // of one expert
+constexpr int HEAD_TILES = VOCAB / TILE_ROWS;
+
+// The five products of a step, in the order of their weights.
+enum Stage { QKV, OUT, GATE_UP, DOWN, HEAD };
+
+struct Range {
+    int begin, end;
+    __device__ Range part(int parts, int index) const {
+        const int count = end - begin;
+        return {begin + share_begin(count, parts, index), begin + share_begin(count, parts, index + 1)};
+    }
+    __device__ Range times(int factor) const { return {begin * factor, end * factor}; }
+};
+
+// The pieces that this block multiplies. Rows of QKV, OUT and DOWN may be shared with the next block. GATE_UP has whole
+// tiles, because gate and up must meet; DOWN keeps all experts of a row together, because their sum is wanted.
+__device__ inline Range block_pieces(Stage stage) {
+    constexpr int blocks = GRID;
+    const int index = blockIdx.x;
+    switch (stage) {
+    case QKV: return Range{0, QKV_TILES * QkvPack::PIECES}.part(blocks, index);
+    case OUT: return Range{0, HIDDEN_TILES * OutPack::PIECES}.part(blocks, index);
+    case GATE_UP: return Range{0, USED * GATE_UP_TILES}.part(blocks, index).times(GateUpPack::PIECES);
+    case DOWN: return Range{0, HIDDEN_TILES * USED * DownPack::PIECES}.part(blocks, index);
+    default: return Range{0, HEAD_TILES}.part(blocks, index).times(HeadPack::PIECES);
+    }
+}
+
+// A warp has consecutive pieces, and of the head whole tiles: its sums need no other warp.
+__device__ inline Range warp_pieces(Stage stage, int warp) {
+    const Range block = block_pieces(stage);
+    if (stage != HEAD) return block.part(WARPS, warp);
+    return Range{block.begin / HeadPack::PIECES, block.end / HeadPack::PIECES}.part(WARPS, warp).times(HeadPack::PIECES);
+}

@@ -1,0 +1,60 @@
+// Everything the kernel is given. The host fills the same struct (device/cuda/params.rs): keep both in step.
+
+struct Params {
+    // Weights. Packed matrices lie in pieces (pack.cuh); vectors are f32.
+    const u8* qkv;          // (layers) packed (QKV_ROWS, HIDDEN), 8 bit
+    const float* qkv_scale; // (layers, QKV_ROWS)
+    const float* qkv_bias;  // (layers, QKV_ROWS)
+    const u8* out;          // (layers) packed (HIDDEN, Q_ROWS), 8 bit
+    const float* out_scale; // (layers, HIDDEN)
+    const float* out_bias;  // (layers, HIDDEN)
+    const u8* gate_up;      // (layers, EXPERTS) packed (2 * FFN, HIDDEN), MXFP4, rows gate and up by turns
+    const float* gate_up_bias; // (layers, EXPERTS, 2 * FFN)
+    const u8* down;            // (layers, EXPERTS) packed (HIDDEN, FFN), MXFP4
+    const float* down_bias;    // (layers, EXPERTS, HIDDEN)
+    const u8* head;            // packed (VOCAB, HIDDEN), 8 bit
+    const float* head_scale;   // (VOCAB)
+    const u16* embedding;      // (VOCAB, HIDDEN) bf16
+    const u16* router;         // (layers, HIDDEN, EXPERTS) bf16
+    const float* router_bias;  // (layers, EXPERTS)
+    const float* attention_norm; // (layers, HIDDEN)
+    const float* mixture_norm;   // (layers, HIDDEN)
+    const float* final_norm;     // (HIDDEN)
+    const float* sinks;          // (layers, HEADS)
+    const float* frequencies;    // (HEAD_DIM / 2) radians a position
+
+    // The sequence.
+    u16* cache;           // (layers, cache blocks, KV_HEADS, 2, KV_BLOCK_TOKENS * HEAD_DIM) bf16
+    const u32* blocks;    // block table
+    const u32* forced;    // (forced_count) input tokens that are given; after them the model's own
+
+    // Activations on their way between blocks of the grid.
+    float* qkv_parts;     // (2, QKV_ROWS) sums of a row, by the block that has its beginning and the one after
+    float* out_parts;     // (2, HIDDEN)
+    float* down_parts;    // (2, HIDDEN)
+    float* partial_values;  // (KV_HEADS, splits, GROUP_HEADS, HEAD_DIM) attention before the splits are merged
+    float* partial_weights; // (KV_HEADS, splits, GROUP_HEADS, 2) largest score, sum of powers
+    float* attended;      // (Q_ROWS)
+    u16* inner;           // (USED, FFN) f16
+    u64* router_sums;     // (layers, EXPERTS) fixed point; zero between uses
+    u64* best;            // (grid) largest logit of each block's rows, with its token
+    u32* halt;            // set by block 0 in the step in which the host asked to stop
+
+    // Counters, zero at launch.
+    u32* barrier;
+    u32* split_counts;    // (KV_HEADS)
+
+    // For the host.
+    u32* told_tokens;     // (steps) mapped host memory
+    u32* told_count;      // mapped host memory
+    const u32* stop;      // mapped host memory
+    float* logits;        // (steps, VOCAB), or null
+    u64* clocks;          // (MARKS) nanoseconds block 0 spent up to each mark, or null
+
+    float norm_eps;
+    float rope_magnitude;
+    u32 cache_blocks;
+    u32 forced_count;
+    u32 position;         // of the first step
+    u32 steps;
+};

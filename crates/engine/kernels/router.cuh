@@ -1,0 +1,89 @@
+// Which experts a token goes to. Logits are linear in the residual stream but for the norm's scale, which is one number:
+// so each block of the attention's output adds its own rows' share, and nobody has to read the whole router.
+// Shares are added in fixed point: integers have the same sum in any order.
+
+constexpr float ROUTER_UNIT = 16777216.f; // 2^24
+constexpr int EXPERTS_OF_LANE = div_up(EXPERTS, LANES);
+constexpr int OUT_TILES_MAX = 3; // that a block's pieces of the attention's output touch
+constexpr int OUT_ROWS_MAX = OUT_TILES_MAX * TILE_ROWS;
+constexpr int ROUTER_LANES = EXPERTS < LANES ? LANES : EXPERTS; // threads that share the rows of a block
+constexpr int ROUTER_PARTS = THREADS / ROUTER_LANES;
+constexpr int ROUTER_PART_ROWS = div_up(OUT_ROWS_MAX, ROUTER_PARTS);
+
+// One thread's router weights, asked for long before they are needed.
+struct RouterWeights {
+    u16 weights[ROUTER_PART_ROWS];
+
+    __device__ RouterWeights(const u16* router, int first_row, int rows) {
+        const int expert = threadIdx.x % ROUTER_LANES, part = threadIdx.x / ROUTER_LANES;
+#pragma unroll
+        for (int i = 0; i < ROUTER_PART_ROWS; i++) {
+            const int row = i * ROUTER_PARTS + part;
+            const bool real = row < rows && expert < EXPERTS;
+            weights[i] = real ? router[(size_t)(first_row + row) * EXPERTS + expert] : 0;
+        }
+    }
+
+    // `values`: (OUT_ROWS_MAX) this block's shares of the residual stream, times the norm's weight.
+    __device__ void add(const float* values, float (&parts)[THREADS], u64* sums) const {
+        const int part = threadIdx.x / ROUTER_LANES;
+        float sum = 0.f;
+#pragma unroll
+        for (int i = 0; i < ROUTER_PART_ROWS; i++) {
+            const int row = i * ROUTER_PARTS + part;
+            if (row < OUT_ROWS_MAX) sum += values[row] * bf16_to_f32(weights[i]);
+        }
+        parts[threadIdx.x] = sum;
+        __syncthreads();
+        if (threadIdx.x >= EXPERTS) return;
+        for (int i = 1; i < ROUTER_PARTS; i++) sum += parts[i * ROUTER_LANES + threadIdx.x];
+        const long long units = __float2ll_rn(sum * ROUTER_UNIT);
+        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(&sums[threadIdx.x]), "l"(units) : "memory");
+    }
+};
+
+// Every warp chooses for itself.
+struct Router {
+    float logits[EXPERTS_OF_LANE]; // expert i * LANES + lane
+    float bias[EXPERTS_OF_LANE];
+
+    // Before the norm's scale is known.
+    __device__ Router(const u64* sums, const float* router_bias) {
+#pragma unroll
+        for (int i = 0; i < EXPERTS_OF_LANE; i++) {
+            const int expert = i * LANES + lane_id();
+            const bool real = expert < EXPERTS;
+            logits[i] = real ? __ll2float_rn((long long)load_shared_by_blocks(&sums[expert])) / ROUTER_UNIT : 0.f;
+            bias[i] = real ? router_bias[expert] : -INFINITY;
+        }
+    }
+
+    // The experts with the largest logits (the first of equals), and their shares.
+    __device__ void choose(float scale, int (&experts)[USED], float (&shares)[USED]) {
+#pragma unroll
+        for (int i = 0; i < EXPERTS_OF_LANE; i++) logits[i] = logits[i] * scale + bias[i];
+        float total = 0.f;
+#pragma unroll
+        for (int used = 0; used < USED; used++) {
+            u32 key = 0;
+#pragma unroll
+            for (int i = 0; i < EXPERTS_OF_LANE; i++) key = max(key, ordered_key(logits[i]));
+            const u32 most = __reduce_max_sync(~0u, key);
+            u32 expert = ~0u;
+#pragma unroll
+            for (int i = EXPERTS_OF_LANE - 1; i >= 0; i--)
+                if (ordered_key(logits[i]) == most) expert = i * LANES + lane_id();
+            expert = __reduce_min_sync(~0u, expert);
+            experts[used] = expert;
+            shares[used] = __uint_as_float(most & 0x80000000u ? most & 0x7FFFFFFFu : ~most);
+#pragma unroll
+            for (int i = 0; i < EXPERTS_OF_LANE; i++)
+                if (i * LANES + lane_id() == expert) logits[i] = -INFINITY;
+        }
+        const float largest = shares[0];
+#pragma unroll
+        for (int used = 0; used < USED; used++) total += shares[used] = __expf(shares[used] - largest);
+#pragma unroll
+        for (int used = 0; used < USED; used++) shares[used] /= total;
+    }
+};

@@ -1,0 +1,100 @@
+// Every block computes the inputs of its products itself, all blocks the same: it costs less than another barrier.
+
+constexpr int VALUES = 8; // consecutive values that one thread stages
+constexpr float LEVELS = 32512.f; // 127 * 256: the largest 16-bit value whose high byte fits
+
+__host__ __device__ constexpr int staged_blocks(int cols) { return div_up(cols / BLOCK_COLS, GROUP_BLOCKS) * GROUP_BLOCKS; }
+__host__ __device__ constexpr int staged_bytes(int cols) { return staged_blocks(cols) * 64; }
+
+struct Values {
+    float v[VALUES];
+
+    __device__ static Values zero() {
+        Values values;
+        for (int i = 0; i < VALUES; i++) values.v[i] = 0.f;
+        return values;
+    }
+    __device__ static Values read(const float* at) {
+        Values values;
+        *(float4*)values.v = ((const float4*)at)[0];
+        *(float4*)(values.v + 4) = ((const float4*)at)[1];
+        return values;
+    }
+    // Of other blocks' writing.
+    __device__ static Values read_shared_by_blocks(const float* at) {
+        Values values;
+        *(float4*)values.v = load_shared_by_blocks((const float4*)at);
+        *(float4*)(values.v + 4) = load_shared_by_blocks((const float4*)at + 1);
+        return values;
+    }
+    __device__ void write(float* at) const {
+        ((float4*)at)[0] = *(const float4*)v;
+        ((float4*)at)[1] = *(const float4*)(v + 4);
+    }
+    __device__ float largest() const {
+        float most = 0.f;
+        for (int i = 0; i < VALUES; i++) most = fmaxf(most, fabsf(v[i]));
+        return most;
+    }
+    // Rounds to 16-bit integers and stores their high and low bytes at place `index * VALUES` of a staged vector.
+    __device__ void stage(u8* vector, int index, float factor) const {
+        u32 high[2] = {0, 0}, low[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < VALUES; i++) {
+            const int level = __float2int_rn(v[i] * factor);
+            const int top = (level + 128) >> 8;
+            high[i / 4] |= (u32)(top & 0xFF) << (8 * (i % 4));
+            low[i / 4] |= (u32)(level & 0xFF) << (8 * (i % 4));
+        }
+        u8* at = vector + index / 4 * 64 + index % 4 * VALUES;
+        *(uint2*)at = make_uint2(high[0], high[1]);
+        *(uint2*)(at + 32) = make_uint2(low[0], low[1]);
+    }
+};
+
+// Sum and maximum over the block, the same in every thread.
+__device__ inline float2 block_sum_max(float2 (&of_warps)[WARPS], float sum, float most) {
+    sum = warp_sum(sum), most = warp_max(most);
+    if (lane_id() == 0) of_warps[warp_id()] = make_float2(sum, most);
+    __syncthreads();
+    sum = 0.f, most = 0.f;
+    for (int warp = 0; warp < WARPS; warp++) sum += of_warps[warp].x, most = fmaxf(most, of_warps[warp].y);
+    return make_float2(sum, most);
+}
+
+__device__ inline float levels_factor(float most) { return most > 0.f ? LEVELS / most : 0.f; }
+
+// A thread's part of the residual stream and of the norm's weight. Threads past the end have zeros.
+struct NormInput {
+    Values x, weight;
+    bool real;
+
+    // The weight never changes and can be asked for before a barrier.
+    __device__ explicit NormInput(const float* norm) : x(Values::zero()), weight(Values::zero()) {
+        static_assert(HIDDEN <= THREADS * VALUES && HIDDEN % VALUES == 0, "each thread stages one run of values");
+        real = threadIdx.x < HIDDEN / VALUES;
+        if (real) weight = Values::read(norm + threadIdx.x * VALUES);
+    }
+
+    // x += what two blocks summed up for each row
+    __device__ void add(float* residual, const float* parts) {
+        if (!real) return;
+        const int at = threadIdx.x * VALUES;
+        x = Values::read(residual + at);
+        if (parts == nullptr) return;
+        const Values first = Values::read_shared_by_blocks(parts + at);
+        const Values second = Values::read_shared_by_blocks(parts + HIDDEN + at);
+        for (int i = 0; i < VALUES; i++) x.v[i] += first.v[i] + second.v[i];
+        x.write(residual + at);
+    }
+
+    __device__ float squares() const {
+        float sum = 0.f;
+        for (int i = 0; i < VALUES; i++) sum += x.v[i] * x.v[i];
+        return sum;
+    }
+
+    __device__ void weigh() {
+        for (int i = 0; i < VALUES; i++) x.v[i] *= weight.v[i];
+    }
+};

@@ -1,0 +1,64 @@
+// Waiting: for all blocks of the grid, and for copies into shared memory.
+
+// ---- Grid barrier: one counter that only grows; each arrival adds one.
+
+struct GridBarrier {
+    u32* counter;
+    u32 target; // value of the counter when everyone has arrived
+
+    // Everything this block wrote before is visible to whoever waits.
+    __device__ void arrive() {
+        __syncthreads();
+        target += GRID;
+        if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    }
+
+    __device__ void wait() const {
+        if (threadIdx.x == 0) wait_for_count(counter, target);
+        __syncthreads();
+    }
+
+    static __device__ void wait_for_count(const u32* counter, u32 target) {
+        u32 seen;
+        do {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+        } while ((int)(seen - target) < 0);
+    }
+};
+
+// ---- Bulk copies: one instruction moves kilobytes, and a barrier in shared memory counts the bytes.
+
+__device__ inline u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+__device__ inline void copy_barrier_init(u64* barrier) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Makes initialised barriers known to the copy engine.
+__device__ inline void copy_barriers_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ inline u64 read_once_policy() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+__device__ inline void copy_begin(void* to, const void* from, u32 bytes, u64* barrier, u64 policy) {
+    const u32 at = shared_address(barrier);
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(at), "l"(policy)
+                 : "memory");
+}
+
+__device__ inline void copy_wait(u64* barrier, u32 parity) {
+    const u32 at = shared_address(barrier);
+    u32 done;
+    do {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
