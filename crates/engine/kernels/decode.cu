@@ -20,6 +20,8 @@ struct Shared {
     alignas(16) u8 zeros[32];
     float2 of_warps[WARPS];
     float2 turns[HALF_DIM]; // cosine and sine of this position
+    Plan plan;
+    Chosen chosen[WARPS]; // the same for every warp
     TileSums sums;
     float router_values[OUT_ROWS_MAX];
     float router_parts[THREADS];
@@ -38,7 +40,7 @@ struct Step {
     float unit; // value of one level of the staged vector
 
     __device__ Step(const Params& params, Shared& shared)
-        : params(params), shared(shared), ring(params, shared.slots[warp_id()][0], shared.barriers[warp_id()]),
+        : params(params), shared(shared), ring(params, shared.plan, shared.chosen[warp_id()], shared.slots[warp_id()][0], shared.barriers[warp_id()]),
           barrier{params.barrier, 0}, split_target(0), layer(0), unit(0.f) {}
 
     // ---- Inputs
@@ -107,18 +109,18 @@ struct Step {
     // ---- Stages
 
     // The tiles that this block's pieces touch, and whether it has a tile's beginning.
-    template <int TILE_PIECES> static __device__ Range tiles(Stage stage) {
-        const Range pieces = block_pieces(stage);
+    template <int TILE_PIECES> __device__ Range tiles(Stage stage) const {
+        const Range pieces = shared.plan.block[stage];
         return {pieces.begin / TILE_PIECES, div_up(pieces.end, TILE_PIECES)};
     }
-    template <int TILE_PIECES> static __device__ bool begins(Stage stage, int tile) {
-        return tile * TILE_PIECES >= block_pieces(stage).begin;
+    template <int TILE_PIECES> __device__ bool begins(Stage stage, int tile) const {
+        return tile * TILE_PIECES >= shared.plan.block[stage].begin;
     }
 
     // qkv_parts = qkv * norm(x) + bias
     __device__ void qkv(NormInput& input, const float* parts) {
         stage_norm(input, parts, [](float) {});
-        const Range range = warp_pieces(QKV, warp_id());
+        const Range range = shared.plan.warp(QKV);
         product_8bit<QkvPack>(ring, range, shared.scratch.vector, shared.zeros,
                               [&](int tile, float2 sum) { shared.sums.put<QkvPack::PIECES>(range, tile, sum); });
         __syncthreads();
@@ -126,7 +128,7 @@ struct Step {
         for (int i = threadIdx.x; i < (mine.end - mine.begin) * TILE_ROWS; i += THREADS) {
             const int tile = mine.begin + i / TILE_ROWS, row = tile * TILE_ROWS + i % TILE_ROWS;
             const bool first = begins<QkvPack::PIECES>(QKV, tile);
-            const float sum = shared.sums.row<QkvPack::PIECES>(QKV, tile, i % TILE_ROWS);
+            const float sum = shared.sums.row<QkvPack::PIECES>(shared.plan.warps[QKV], tile, i % TILE_ROWS);
             const float value = sum * unit * params.qkv_scale[layer * QKV_ROWS + row];
             params.qkv_parts[(first ? 0 : QKV_ROWS) + row] = value + (first ? params.qkv_bias[layer * QKV_ROWS + row] : 0.f);
         }
@@ -138,7 +140,7 @@ struct Step {
         const int rows = (mine.end - mine.begin) * TILE_ROWS;
         const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, mine.begin * TILE_ROWS, rows);
         stage_attended();
-        const Range range = warp_pieces(OUT, warp_id());
+        const Range range = shared.plan.warp(OUT);
         product_8bit<OutPack>(ring, range, shared.scratch.vector, shared.zeros,
                               [&](int tile, float2 sum) { shared.sums.put<OutPack::PIECES>(range, tile, sum); });
         __syncthreads();
@@ -148,7 +150,7 @@ struct Step {
             if (i < rows) {
                 const int tile = mine.begin + i / TILE_ROWS, row = tile * TILE_ROWS + i % TILE_ROWS;
                 const bool first = begins<OutPack::PIECES>(OUT, tile);
-                const float sum = shared.sums.row<OutPack::PIECES>(OUT, tile, i % TILE_ROWS);
+                const float sum = shared.sums.row<OutPack::PIECES>(shared.plan.warps[OUT], tile, i % TILE_ROWS);
                 float value = sum * unit * params.out_scale[layer * HIDDEN + row];
                 if (first) value += params.out_bias[layer * HIDDEN + row];
                 params.out_parts[(first ? 0 : HIDDEN) + row] = value;
@@ -161,14 +163,14 @@ struct Step {
     }
 
     // inner = activation(gate_up * norm(x) + bias) of the chosen experts
-    __device__ void gate_up(NormInput& input, float (&shares)[USED]) {
+    __device__ void gate_up(NormInput& input) {
         Router router(params.router_sums + layer * EXPERTS, params.router_bias + layer * EXPERTS);
         stage_norm(input, params.out_parts, [&](float scale) {
-            router.choose(scale, ring.experts, shares);
+            router.choose(scale, ring.chosen);
             ring.routed = layer + 1;
             ring.fill();
         });
-        const Range range = warp_pieces(GATE_UP, warp_id());
+        const Range range = shared.plan.warp(GATE_UP);
         product_mxfp4<GateUpPack, 1>(
             ring, range, shared.zeros, [&](int) { return shared.scratch.vector; }, [](int) { return 1.f; },
             [&](int tile, float2 sum) { shared.sums.put<GateUpPack::PIECES>(range, tile, sum); });
@@ -178,11 +180,9 @@ struct Step {
         for (int i = threadIdx.x; i < div_up(rows, LANES) * LANES; i += THREADS) {
             const int tile = mine.begin + min(i, rows - 1) / TILE_ROWS;
             const int slot = tile / GATE_UP_TILES, row = tile % GATE_UP_TILES * TILE_ROWS + i % TILE_ROWS;
-            int expert = ring.experts[0];
-#pragma unroll
-            for (int j = 1; j < USED; j++) expert = slot == j ? ring.experts[j] : expert;
+            const int expert = ring.chosen.experts[slot];
             const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + expert) * 2 * FFN + row];
-            const float value = shared.sums.row<GateUpPack::PIECES>(GATE_UP, tile, i % TILE_ROWS) * unit + bias;
+            const float value = shared.sums.row<GateUpPack::PIECES>(shared.plan.warps[GATE_UP], tile, i % TILE_ROWS) * unit + bias;
             const float up = __shfl_down_sync(~0u, value, 1);
             if (i % 2 == 0 && i < rows) params.inner[slot * FFN + row / 2] = f32_to_f16(activate(value, up));
         }
@@ -195,29 +195,24 @@ struct Step {
     }
 
     // down_parts = sum of the chosen experts' shares of down * inner + bias
-    __device__ void down(const float (&shares)[USED]) {
+    __device__ void down() {
         stage_inner();
         constexpr int TILE_PIECES = USED * DownPack::PIECES;
-        const Range range = warp_pieces(DOWN, warp_id());
-        auto share = [&](int row) {
-            float value = shares[0];
-#pragma unroll
-            for (int i = 1; i < USED; i++) value = row % USED == i ? shares[i] : value;
-            return value;
-        };
+        const Range range = shared.plan.warp(DOWN);
         product_mxfp4<DownPack, USED>(
-            ring, range, shared.zeros, [&](int row) { return shared.scratch.inner[row % USED]; }, share,
+            ring, range, shared.zeros, [&](int row) { return shared.scratch.inner[row % USED]; },
+            [&](int row) { return ring.chosen.shares[row % USED]; },
             [&](int tile, float2 sum) { shared.sums.put<TILE_PIECES>(range, tile, sum); });
         __syncthreads();
         const Range mine = tiles<TILE_PIECES>(DOWN);
         for (int i = threadIdx.x; i < (mine.end - mine.begin) * TILE_ROWS; i += THREADS) {
             const int tile = mine.begin + i / TILE_ROWS, row = tile * TILE_ROWS + i % TILE_ROWS;
             const bool first = begins<TILE_PIECES>(DOWN, tile);
-            float value = shared.sums.row<TILE_PIECES>(DOWN, tile, i % TILE_ROWS) * unit;
+            float value = shared.sums.row<TILE_PIECES>(shared.plan.warps[DOWN], tile, i % TILE_ROWS) * unit;
             if (first)
 #pragma unroll
                 for (int j = 0; j < USED; j++)
-                    value += shares[j] * params.down_bias[((size_t)layer * EXPERTS + ring.experts[j]) * HIDDEN + row];
+                    value += ring.chosen.shares[j] * params.down_bias[((size_t)layer * EXPERTS + ring.chosen.experts[j]) * HIDDEN + row];
             params.down_parts[(first ? 0 : HIDDEN) + row] = value;
         }
         // Everyone has read them: zero for the next token.
@@ -230,7 +225,7 @@ struct Step {
         float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
         u64 best = 0;
         const Lane lane;
-        product_8bit<HeadPack>(ring, warp_pieces(HEAD, warp_id()), shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
+        product_8bit<HeadPack>(ring, shared.plan.warp(HEAD), shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
             if (lane.t > 1) return;
             const int row = tile * TILE_ROWS + lane.g + 8 * lane.t;
             const float logit = (lane.t == 0 ? sum.x : sum.y) * unit * params.head_scale[row];
@@ -276,6 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps(const __gr
     extern __shared__ __align__(128) u8 memory[];
     Shared& shared = *(Shared*)memory;
     if (threadIdx.x < sizeof(shared.zeros)) shared.zeros[threadIdx.x] = 0;
+    shared.plan.make();
     __syncthreads();
     Step step(params, shared);
     step.ring.fill();
@@ -303,18 +299,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps(const __gr
             step.out();
             step.barrier.arrive();
             step.mark(5);
-            float shares[USED];
             {
                 NormInput input(params.mixture_norm + layer * HIDDEN);
                 step.barrier.wait();
                 step.mark(6);
-                step.gate_up(input, shares);
+                step.gate_up(input);
             }
             step.barrier.arrive();
             step.mark(7);
             step.barrier.wait();
             step.mark(8);
-            step.down(shares);
+            step.down();
             step.barrier.arrive();
             step.mark(9);
         }

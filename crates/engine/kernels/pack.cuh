@@ -45,7 +45,7 @@ constexpr int GATE_UP_TILES = 2 * FFN / TILE_ROWS; // of one expert
 constexpr int HEAD_TILES = VOCAB / TILE_ROWS;
 
 // The five products of a step, in the order of their weights.
-enum Stage { QKV, OUT, GATE_UP, DOWN, HEAD };
+enum Stage { QKV, OUT, GATE_UP, DOWN, HEAD, STAGES };
 
 struct Range {
     int begin, end;
@@ -71,8 +71,21 @@ __device__ inline Range block_pieces(Stage stage) {
 }
 
 // A warp has consecutive pieces, and of the head whole tiles: its sums need no other warp.
-__device__ inline Range warp_pieces(Stage stage, int warp) {
+__device__ inline Range pieces_of_warp(Stage stage, int warp) {
     const Range block = block_pieces(stage);
     if (stage != HEAD) return block.part(WARPS, warp);
     return Range{block.begin / HeadPack::PIECES, block.end / HeadPack::PIECES}.part(WARPS, warp).times(HeadPack::PIECES);
 }
+
+// All of them, worked out once.
+struct Plan {
+    Range block[STAGES];
+    Range warps[STAGES][WARPS];
+
+    __device__ void make() {
+        for (int i = threadIdx.x; i < STAGES * WARPS; i += THREADS)
+            warps[i / WARPS][i % WARPS] = pieces_of_warp((Stage)(i / WARPS), i % WARPS);
+        if (threadIdx.x < STAGES) block[threadIdx.x] = block_pieces((Stage)threadIdx.x);
+    }
+    __device__ Range warp(Stage stage) const { return warps[stage][warp_id()]; }
+};

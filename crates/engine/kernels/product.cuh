@@ -192,10 +192,11 @@ struct TileSums {
     }
 
     // A row's sum over all warps, in their order.
-    template <int TILE_PIECES> __device__ float row(Stage stage, int tile, int row) const {
+    template <int TILE_PIECES> __device__ float row(const Range (&ranges)[WARPS], int tile, int row) const {
         float sum = 0.f;
+#pragma unroll 4
         for (int warp = 0; warp < WARPS; warp++) {
-            const Range range = warp_pieces(stage, warp);
+            const Range range = ranges[warp];
             if (range.begin == range.end) continue;
             const int first = range.begin / TILE_PIECES, last = (range.end - 1) / TILE_PIECES;
             if (tile == first || tile == last) sum += sums[warp][tile != first][row];

@@ -5,27 +5,35 @@
 constexpr int SLOT_BYTES = 2176; // one group of 8 bit (2048) or two of MXFP4
 static_assert(SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= GateUpPack::PIECE_BYTES, "a slot holds any piece");
 
+// The experts that a warp's ring brings, and their shares.
+struct Chosen {
+    int experts[USED];
+    float shares[USED];
+};
+
 struct Ring {
     const Params& params;
-    u8* slots;     // (SLOTS, SLOT_BYTES) of this warp
-    u64* barriers; // (SLOTS)
-    u64 policy;
-    int experts[USED]; // chosen in the layer `routed - 1`
-    int routed;        // layers of this step whose experts are known
+    const Plan& plan;
+    Chosen& chosen; // in the layer `routed - 1`
+    u8* slots;      // (SLOTS, SLOT_BYTES) of this warp
+    u64* barriers;  // (SLOTS)
+    int routed;     // layers of this step whose experts are known
 
     // The next piece to bring.
     Stage stage;
     int layer;
-    int next, end; // pieces of this warp in this stage
-    u32 steps_left; // whole steps after the one of the next piece
+    const u8* from;
+    int piece;      // of its tile
+    int next, end;  // pieces of this warp in this stage
+    int steps_left; // whole steps after the one of the next piece
 
     int fill_slot; // where it goes
     int waiting;   // pieces brought or on their way, and not used yet
     int use_slot;
     u32 use_parity;
 
-    __device__ Ring(const Params& params, u8* slots, u64* barriers)
-        : params(params), slots(slots), barriers(barriers), policy(read_once_policy()), routed(0), stage(QKV), layer(0),
+    __device__ Ring(const Params& params, const Plan& plan, Chosen& chosen, u8* slots, u64* barriers)
+        : params(params), plan(plan), chosen(chosen), slots(slots), barriers(barriers), routed(0),
           steps_left(params.steps - 1), fill_slot(0), waiting(0), use_slot(0), use_parity(0) {
         if (lane_id() == 0)
             for (int i = 0; i < SLOTS; i++) copy_barrier_init(&barriers[i]);
@@ -36,8 +44,9 @@ struct Ring {
 
     __device__ void enter(Stage stage_, int layer_) {
         stage = stage_, layer = layer_;
-        const Range range = warp_pieces(stage, warp_id());
+        const Range range = plan.warp(stage);
         next = range.begin, end = range.end;
+        from = nullptr;
     }
 
     // Goes on to the stage whose pieces come next. False after the last one.
@@ -57,41 +66,41 @@ struct Ring {
         return true;
     }
 
-    __device__ const u8* expert(const u8* all, size_t bytes, int slot) const {
-        int chosen = experts[0];
-#pragma unroll
-        for (int i = 1; i < USED; i++) chosen = slot == i ? experts[i] : chosen;
-        return all + ((size_t)layer * EXPERTS + chosen) * bytes;
+    // Finds piece `next` of matrices that follow one another.
+    template <class P> __device__ void locate(const u8* matrix, int row) {
+        piece = next % P::PIECES;
+        from = matrix + (size_t)row * P::TILE_BYTES + piece * P::PIECE_BYTES;
     }
 
-    template <class P> static __device__ const u8* piece_of(const u8* matrix, int tile, int piece, u32& bytes) {
-        bytes = P::piece_bytes(piece);
-        return matrix + (size_t)tile * P::TILE_BYTES + piece * P::PIECE_BYTES;
-    }
-
-    template <class P> static __device__ const u8* piece_of(const u8* matrix, int index, u32& bytes) {
-        return piece_of<P>(matrix, index / P::PIECES, index % P::PIECES, bytes);
-    }
-
-    __device__ const u8* next_piece(u32& bytes) const {
-        constexpr size_t QKV_BYTES = (size_t)QKV_TILES * QkvPack::TILE_BYTES;
-        constexpr size_t OUT_BYTES = (size_t)HIDDEN_TILES * OutPack::TILE_BYTES;
-        constexpr size_t GATE_UP_BYTES = (size_t)GATE_UP_TILES * GateUpPack::TILE_BYTES;
-        constexpr size_t DOWN_BYTES = (size_t)HIDDEN_TILES * DownPack::TILE_BYTES;
+    __device__ void locate() {
         switch (stage) {
-        case QKV: return piece_of<QkvPack>(params.qkv + layer * QKV_BYTES, next, bytes);
-        case OUT: return piece_of<OutPack>(params.out + layer * OUT_BYTES, next, bytes);
+        case QKV: return locate<QkvPack>(params.qkv, layer * QKV_TILES + next / QkvPack::PIECES);
+        case OUT: return locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::PIECES);
         case GATE_UP: {
-            const int tile = next / GateUpPack::PIECES;
-            const u8* matrix = expert(params.gate_up, GATE_UP_BYTES, tile / GATE_UP_TILES);
-            return piece_of<GateUpPack>(matrix, tile % GATE_UP_TILES, next % GateUpPack::PIECES, bytes);
+            const int row = next / GateUpPack::PIECES;
+            const int expert = layer * EXPERTS + chosen.experts[row / GATE_UP_TILES];
+            return locate<GateUpPack>(params.gate_up, expert * GATE_UP_TILES + row % GATE_UP_TILES);
         }
         case DOWN: {
             const int row = next / DownPack::PIECES;
-            const u8* matrix = expert(params.down, DOWN_BYTES, row % USED);
-            return piece_of<DownPack>(matrix, row / USED, next % DownPack::PIECES, bytes);
+            const int expert = layer * EXPERTS + chosen.experts[row % USED];
+            return locate<DownPack>(params.down, expert * HIDDEN_TILES + row / USED);
         }
-        default: return piece_of<HeadPack>(params.head, next, bytes);
+        default: return locate<HeadPack>(params.head, next / HeadPack::PIECES);
+        }
+    }
+
+    template <class P> __device__ u32 bytes_of(bool& ends) const {
+        ends = piece + 1 == P::PIECES;
+        return P::piece_bytes(piece);
+    }
+
+    __device__ u32 bytes(bool& ends) const {
+        switch (stage) {
+        case OUT: return bytes_of<OutPack>(ends);
+        case GATE_UP: return bytes_of<GateUpPack>(ends);
+        case DOWN: return bytes_of<DownPack>(ends);
+        default: return bytes_of<QkvPack>(ends);
         }
     }
 
@@ -99,11 +108,13 @@ struct Ring {
     __device__ void fill() {
         while (waiting < SLOTS && advance()) {
             if (stage == GATE_UP && layer >= routed) return;
-            u32 bytes;
-            const u8* from = next_piece(bytes);
-            if (lane_id() == 0) copy_begin(slots + fill_slot * SLOT_BYTES, from, bytes, &barriers[fill_slot], policy);
+            if (from == nullptr) locate();
+            bool ends;
+            const u32 size = bytes(ends);
+            if (lane_id() == 0) copy_begin(slots + fill_slot * SLOT_BYTES, from, size, &barriers[fill_slot]);
+            from = ends ? nullptr : from + size;
             fill_slot = fill_slot + 1 < SLOTS ? fill_slot + 1 : 0;
-            next++, waiting++;
+            piece++, next++, waiting++;
         }
     }
 
@@ -113,24 +124,21 @@ struct Ring {
         return slots + use_slot * SLOT_BYTES;
     }
 
-    // Its slot may be overwritten.
-    __device__ void release() {
+    __device__ void forget() {
         __syncwarp();
         waiting--;
         use_slot = use_slot + 1 < SLOTS ? use_slot + 1 : 0;
         use_parity ^= use_slot == 0;
+    }
+
+    // Its slot may be overwritten.
+    __device__ void release() {
+        forget();
         fill();
     }
 
     // Nothing may be on its way when the kernel ends.
     __device__ void drain() {
-        steps_left = 0;
-        while (waiting > 0) {
-            use();
-            __syncwarp();
-            waiting--;
-            use_slot = use_slot + 1 < SLOTS ? use_slot + 1 : 0;
-            use_parity ^= use_slot == 0;
-        }
+        while (waiting > 0) use(), forget();
     }
 };

@@ -59,31 +59,38 @@ struct Router {
     }
 
     // The experts with the largest logits (the first of equals), and their shares.
-    __device__ void choose(float scale, int (&experts)[USED], float (&shares)[USED]) {
+    __device__ void choose(float scale, Chosen& chosen) {
 #pragma unroll
         for (int i = 0; i < EXPERTS_OF_LANE; i++) logits[i] = logits[i] * scale + bias[i];
-        float total = 0.f;
+        float largest = 0.f, total = 0.f, mine = 0.f; // lane i keeps the share of the i-th
 #pragma unroll
         for (int used = 0; used < USED; used++) {
-            u32 key = 0;
-#pragma unroll
-            for (int i = 0; i < EXPERTS_OF_LANE; i++) key = max(key, ordered_key(logits[i]));
-            const u32 most = __reduce_max_sync(~0u, key);
-            u32 expert = ~0u;
-#pragma unroll
-            for (int i = EXPERTS_OF_LANE - 1; i >= 0; i--)
-                if (ordered_key(logits[i]) == most) expert = i * LANES + lane_id();
-            expert = __reduce_min_sync(~0u, expert);
-            experts[used] = expert;
-            shares[used] = __uint_as_float(most & 0x80000000u ? most & 0x7FFFFFFFu : ~most);
-#pragma unroll
-            for (int i = 0; i < EXPERTS_OF_LANE; i++)
-                if (i * LANES + lane_id() == expert) logits[i] = -INFINITY;
+            float logit;
+            const int expert = take_largest(logit);
+            if (used == 0) largest = logit;
+            const float power = __expf(logit - largest);
+            total += power;
+            if (lane_id() != used) continue;
+            mine = power;
+            chosen.experts[used] = expert;
         }
-        const float largest = shares[0];
+        if (lane_id() < USED) chosen.shares[lane_id()] = mine / total;
+        __syncwarp();
+    }
+
+    __device__ int take_largest(float& logit) {
+        u32 key = 0, expert = ~0u;
 #pragma unroll
-        for (int used = 0; used < USED; used++) total += shares[used] = __expf(shares[used] - largest);
+        for (int i = 0; i < EXPERTS_OF_LANE; i++) key = max(key, ordered_key(logits[i]));
+        const u32 most = __reduce_max_sync(~0u, key);
 #pragma unroll
-        for (int used = 0; used < USED; used++) shares[used] /= total;
+        for (int i = EXPERTS_OF_LANE - 1; i >= 0; i--)
+            if (ordered_key(logits[i]) == most) expert = i * LANES + lane_id();
+        expert = __reduce_min_sync(~0u, expert);
+#pragma unroll
+        for (int i = 0; i < EXPERTS_OF_LANE; i++)
+            if (i * LANES + lane_id() == expert) logits[i] = -INFINITY;
+        logit = __uint_as_float(most & 0x80000000u ? most & 0x7FFFFFFFu : ~most);
+        return expert;
     }
 };

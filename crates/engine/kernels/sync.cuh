@@ -37,18 +37,14 @@ __device__ inline void copy_barrier_init(u64* barrier) {
 // Makes initialised barriers known to the copy engine.
 __device__ inline void copy_barriers_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-__device__ inline u64 read_once_policy() {
-    u64 policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
-__device__ inline void copy_begin(void* to, const void* from, u32 bytes, u64* barrier, u64 policy) {
+// What is copied is read once: it should not push activations out of the second-level cache.
+__device__ inline void copy_begin(void* to, const void* from, u32 bytes, u64* barrier) {
     const u32 at = shared_address(barrier);
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-                 " [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(at), "l"(policy)
+    asm volatile("{ .reg .b64 once; createpolicy.fractional.L2::evict_first.b64 once, 1.0;"
+                 " cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], once; }" ::"r"(shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(at)
                  : "memory");
 }
 

@@ -5,6 +5,7 @@
 
 #[allow(clippy::needless_range_loop, reason = "in a kernel one number indexes several arrays of a tile")]
 pub mod cpu;
+pub mod cuda;
 pub mod plain;
 pub mod scripted;
 

@@ -1,0 +1,300 @@
+//! The CUDA decode step, checked against the reference device and measured.
+//!
+//! `check` compares logits and greedy tokens on two small shapes. `bench SHAPE [CONTEXT ...]` makes weights of a
+//! published shape on the card and times decoding; `marks` does so with the kernel's own clocks, stage by stage.
+//! Compiled kernels are kept in `FLINT_CUDA_CACHE`; `FLINT_CUDA_SOURCES` may name a folder of other kernels.
+
+use flint_engine::batch::Batch;
+use flint_engine::device::cuda::{Build, Card, Decoder, HostLayer, HostModel, Matrix8, Mxfp4, Shape};
+use flint_engine::device::plain::{Plain, Rows};
+use flint_engine::device::{Activation, Attention, Device, Head, Mixture, Norm};
+use flint_engine::limits::KV_BLOCK_TOKENS;
+use flint_engine::load::Tensor;
+use flint_engine::model::config::{Arch, Config, Experts};
+use flint_engine::quant::Format;
+use std::error::Error;
+use std::path::PathBuf;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let build = Build {
+        cache: folder("FLINT_CUDA_CACHE").unwrap_or_else(|| std::env::temp_dir().join("flint-cuda")),
+        marking: args.first() == Some(&"marks"),
+        sources: folder("FLINT_CUDA_SOURCES"),
+    };
+    match args.as_slice() {
+        ["check"] => check_all(&build),
+        ["bench" | "marks", name, contexts @ ..] => bench(&build, name, contexts),
+        _ => Err("cuda_probe check | bench SHAPE [CONTEXT ...] | marks SHAPE [CONTEXT ...]".into()),
+    }
+}
+
+// ---- Checking
+
+fn check_all(build: &Build) -> Outcome<()> {
+    let card = Card::open()?;
+    let wide = Shape::named("gpt-oss-20b", card.multiprocessors).ok_or("no such shape")?;
+    let narrow = Shape {
+        name: "narrow".into(),
+        layers: 3,
+        hidden: 288,
+        heads: 16,
+        kv_heads: 2,
+        ffn: 224,
+        vocab: 4096,
+        grid: 16,
+        ..wide.clone()
+    };
+    let full_width = Shape { name: "two full layers".into(), layers: 2, experts: 8, vocab: 8192, ..wide };
+    check(card, narrow, 600, 1, build)?;
+    check(Card::open()?, full_width, 12, 2, build)
+}
+
+/// Forced tokens through both devices, then tokens of the card's own choosing.
+fn check(card: Card, shape: Shape, tokens: usize, seed: u64, build: &Build) -> Outcome<()> {
+    let model = HostModel::random(&shape, seed);
+    let forced: Vec<u32> = (0..tokens).map(|i| ((i * 7919 + 13 * i * i) % shape.vocab) as u32).collect();
+    let expected = reference(&shape, &model, &forced)?;
+
+    let mut decoder = Decoder::with_model(card, shape.clone(), &model, build)?;
+    let blocks = (tokens + 64).div_ceil(KV_BLOCK_TOKENS) as u32;
+    let sequence = decoder.sequence(tokens + 64, |i| blocks - 1 - i)?;
+    let run = decoder.run(&sequence, 0, &forced, tokens, true)?;
+    let found = run.logits.ok_or("no logits")?;
+    let (mut worst, mut equal) = (0f64, 0);
+    for (row, expected) in expected.values.chunks_exact(shape.vocab).enumerate() {
+        let found = &found[row * shape.vocab..][..shape.vocab];
+        worst = worst.max(relative_error(found, expected));
+        equal += usize::from(argmax(found) == argmax(expected));
+        if argmax(found) as u32 != run.tokens[row] {
+            return Err(format!("row {row}: token {} is not the largest logit", run.tokens[row]).into());
+        }
+    }
+    println!(
+        "{}: {tokens} positions, logits differ by {:.2e} at most, {:.2e} in all; largest logit the same in {equal}",
+        shape.name,
+        worst,
+        relative_error(&found, &expected.values),
+    );
+    let again = decoder.run(&sequence, 0, &forced, tokens, true)?.logits.ok_or("no logits")?;
+    let same = again.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits());
+    println!("{}: a second run gives {} bits", shape.name, if same { "the same" } else { "OTHER" });
+    greedy(&mut decoder, &shape, &model, &forced)?;
+    match worst < 1e-2 && same {
+        true => Ok(()),
+        false => Err("the card does not agree with the reference".into()),
+    }
+}
+
+/// Sixteen tokens of the model's own, from one launch and from the reference.
+fn greedy(decoder: &mut Decoder, shape: &Shape, model: &HostModel, forced: &[u32]) -> Outcome<()> {
+    let start = &forced[..forced.len().min(8)];
+    let sequence = decoder.sequence(64, |i| i)?;
+    let found = decoder.run(&sequence, 0, start, start.len() + 15, false)?.tokens;
+    let mut tokens = start.to_vec();
+    for _ in 0..16 {
+        let logits = reference(shape, model, &tokens)?;
+        tokens.push(argmax(logits.row(tokens.len() - 1)) as u32);
+    }
+    let expected = &tokens[start.len()..];
+    let found = &found[start.len() - 1..];
+    let equal = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+    println!("{}: {equal} of 16 greedy tokens are the reference's", shape.name);
+    Ok(())
+}
+
+fn relative_error(found: &[f32], expected: &[f32]) -> f64 {
+    let square = |value: f64| value * value;
+    let off: f64 = found.iter().zip(expected).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    let size: f64 = expected.iter().map(|b| square(f64::from(*b))).sum();
+    let error = (off / size).sqrt();
+    if error.is_nan() { f64::INFINITY } else { error }
+}
+
+fn argmax(values: &[f32]) -> usize {
+    let first = |best: usize, (i, value): (usize, &f32)| if *value > values[best] { i } else { best };
+    values.iter().enumerate().fold(0, first)
+}
+
+/// Logits of all positions, on the reference device with the same, dequantised weights.
+fn reference(shape: &Shape, model: &HostModel, tokens: &[u32]) -> Outcome<Rows> {
+    let mut device = Plain::default();
+    let config = config(shape);
+    let blocks = tokens.len().div_ceil(KV_BLOCK_TOKENS);
+    let mut batch = Batch::default();
+    batch.push(tokens, 0, &(0..blocks as u32).collect::<Vec<u32>>(), false);
+    batch.logit_rows = (0..tokens.len() as u32).collect();
+
+    let rows = tokens.len();
+    let mut x = device.buffer(rows, shape.hidden)?;
+    let mut qkv = device.buffer(rows, shape.qkv_rows())?;
+    let mut attended = device.buffer(rows, shape.q_rows())?;
+    let mut logits = device.buffer(rows, shape.vocab)?;
+    let mut cache = device.cache(&config, blocks)?;
+    let table = floats("embedding", &[shape.vocab, shape.hidden], &model.embedding)?;
+    device.begin(&shape.rope, &batch);
+    device.embed(&table, &batch, &mut x);
+    for (index, layer) in model.layers.iter().enumerate() {
+        let attention = attention(&mut device, shape, layer, index)?;
+        let mixture = mixture(&mut device, shape, layer)?;
+        device.qkv(&attention, &x, &batch, &mut qkv, &mut cache);
+        device.attend(&attention, &qkv, &batch, &cache, &mut attended);
+        device.project_add(&attention.out, attention.out_bias.as_ref(), &attended, &mut x, &batch);
+        device.mixture(&mixture, &mut x, &batch);
+    }
+    let head =
+        Head { norm: norm(shape, &model.final_norm), matrix: device.matrix(&[matrix8(&model.head)?])? };
+    device.head(&head, &x, &batch, &mut logits);
+    Ok(logits)
+}
+
+fn config(shape: &Shape) -> Config {
+    Config {
+        arch: Arch::GptOss,
+        layers: shape.layers,
+        hidden: shape.hidden,
+        heads: shape.heads,
+        kv_heads: shape.kv_heads,
+        head_dim: 64,
+        ffn: shape.ffn,
+        experts: Some(Experts { count: shape.experts, used: shape.used, normalize: true }),
+        vocab: shape.vocab,
+        context: 131_072,
+        norm_eps: shape.norm_eps,
+        rope: shape.rope.clone(),
+        window: Some(shape.window),
+    }
+}
+
+fn attention(
+    device: &mut Plain,
+    shape: &Shape,
+    layer: &HostLayer,
+    index: usize,
+) -> Outcome<Attention<Plain>> {
+    Ok(Attention {
+        layer: index,
+        heads: shape.heads,
+        kv_heads: shape.kv_heads,
+        head_dim: 64,
+        window: config(shape).window(index),
+        norm: norm(shape, &layer.attention_norm),
+        qkv: device.matrix(&[matrix8(&layer.qkv)?])?,
+        qkv_bias: Some(layer.qkv_bias.clone()),
+        q_norm: None,
+        k_norm: None,
+        sinks: Some(layer.sinks.clone()),
+        out: device.matrix(&[matrix8(&layer.out)?])?,
+        out_bias: Some(layer.out_bias.clone()),
+    })
+}
+
+fn mixture(device: &mut Plain, shape: &Shape, layer: &HostLayer) -> Outcome<Mixture<Plain>> {
+    let Shape { hidden, experts, ffn, .. } = *shape;
+    Ok(Mixture {
+        norm: norm(shape, &layer.mixture_norm),
+        used: shape.used,
+        normalize: true,
+        activation: Activation::ClampedSwiglu,
+        router: device.matrix(&[floats("router", &[experts, hidden], &layer.router)?])?,
+        router_bias: Some(layer.router_bias.clone()),
+        gate: device.experts(&mxfp4(&layer.gate, &[experts, ffn, hidden])?)?,
+        gate_bias: Some(layer.gate_bias.clone()),
+        up: device.experts(&mxfp4(&layer.up, &[experts, ffn, hidden])?)?,
+        up_bias: Some(layer.up_bias.clone()),
+        down: device.experts(&mxfp4(&layer.down, &[experts, hidden, ffn])?)?,
+        down_bias: Some(layer.down_bias.clone()),
+    })
+}
+
+fn norm(shape: &Shape, weight: &[f32]) -> Norm<Plain> {
+    Norm { weight: weight.to_vec(), eps: shape.norm_eps }
+}
+
+fn floats(name: &str, shape: &[usize], values: &[f32]) -> Outcome<Tensor> {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Ok(Tensor::in_memory(name, shape, Format::F32, &bytes)?)
+}
+
+fn matrix8(matrix: &Matrix8) -> Outcome<Tensor> {
+    floats("matrix", &[matrix.scales.len(), matrix.cols], &matrix.values_f32())
+}
+
+fn mxfp4(experts: &Mxfp4, shape: &[usize]) -> Outcome<Tensor> {
+    Ok(Tensor::in_memory("experts", shape, Format::Mxfp4, &experts.blocks)?)
+}
+
+// ---- Measuring
+
+/// What the time up to each of the kernel's marks was spent on.
+const MARKS: [&str; 13] = [
+    "embed, wait",
+    "qkv",
+    "wait",
+    "attend",
+    "wait",
+    "out",
+    "wait",
+    "gate-up",
+    "wait",
+    "down",
+    "wait",
+    "head",
+    "token",
+];
+
+fn bench(build: &Build, name: &str, contexts: &[&str]) -> Outcome<()> {
+    let card = Card::open()?;
+    let shape = Shape::named(name, card.multiprocessors).ok_or("shapes: gpt-oss-20b, gpt-oss-120b")?;
+    println!("{}, {} multiprocessors; {name}, random weights", card.name, card.multiprocessors);
+    let mut decoder = Decoder::with_random_weights(card, shape.clone(), build)?;
+    let (registers, spilled) = decoder.registers()?;
+    let bandwidth = decoder.read_bandwidth(8 << 30)?;
+    println!("{registers} registers, {spilled} bytes of local memory; reads at {:.2} TB/s", bandwidth / 1e12);
+    println!("| context | tok/s | us a token | floor us | share of floor | us a layer beyond the floor |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    let contexts = if contexts.is_empty() { &["4096"] } else { contexts };
+    for context in contexts {
+        let context: usize = context.parse()?;
+        let steps = if context > 32_768 { 64 } else { 256 };
+        let sequence = decoder.sequence(context + steps, |i| i)?;
+        decoder.run(&sequence, context, &[1], 16, false)?;
+        let mut runs = Vec::new();
+        for _ in 0..3 {
+            runs.push(decoder.run(&sequence, context, &[1], steps, false)?);
+        }
+        runs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        let micros = runs[1].seconds * 1e6 / steps as f64;
+        let floor = step_bytes(&shape, context) / bandwidth * 1e6;
+        println!(
+            "| {context} | {:.0} | {micros:.1} | {floor:.1} | {:.0}% | {:.1} |",
+            1e6 / micros,
+            100.0 * floor / micros,
+            (micros - floor) / shape.layers as f64
+        );
+        if build.marking {
+            print_marks(&runs[1].clocks_ns, steps);
+        }
+    }
+    Ok(())
+}
+
+fn print_marks(clocks_ns: &[u64], steps: usize) {
+    for (what, ns) in MARKS.iter().zip(clocks_ns) {
+        println!("    {what:12} {:8.1} us a token", *ns as f64 / 1000.0 / steps as f64);
+    }
+}
+
+/// Bytes that a step must read: the active weights, and the keys and values seen.
+fn step_bytes(shape: &Shape, context: usize) -> f64 {
+    let (hidden, q_rows) = (shape.hidden as f64, shape.q_rows() as f64);
+    let expert = 3.0 * hidden * shape.ffn as f64 * 17.0 / 32.0;
+    let layer = shape.qkv_rows() as f64 * hidden + hidden * q_rows + shape.used as f64 * expert;
+    let token = (2 * shape.kv_heads * 64 * 2) as f64; // bytes of KV in one layer
+    let seen = context as f64 + context.min(shape.window) as f64; // by a full layer and one with a window
+    shape.layers as f64 * (layer + token * seen / 2.0) + shape.vocab as f64 * hidden
+}

@@ -1,0 +1,57 @@
+// Weights made on the card, for measuring: exact shapes, random values. And a plain read of memory, for comparison.
+
+__device__ inline u32 hash(u64 value) {
+    value ^= value >> 33;
+    value *= 0xFF51AFD7ED558CCDull;
+    value ^= value >> 33;
+    value *= 0xC4CEB9FE1A85EC53ull;
+    return (u32)(value ^ value >> 33);
+}
+
+// Uniform in -1 .. 1.
+__device__ inline float hash_unit(u64 value) { return (float)(int)hash(value) / 2147483648.f; }
+
+__device__ inline size_t first_index() { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline size_t index_step() { return (size_t)gridDim.x * blockDim.x; }
+
+extern "C" __global__ void fill_f32(float* out, size_t count, float middle, float spread, u64 seed) {
+    for (size_t i = first_index(); i < count; i += index_step()) out[i] = middle + spread * hash_unit(seed + i);
+}
+
+extern "C" __global__ void fill_bf16(u16* out, size_t count, float spread, u64 seed) {
+    for (size_t i = first_index(); i < count; i += index_step()) out[i] = f32_to_bf16(spread * hash_unit(seed + i));
+}
+
+// Packed 8-bit matrices are bytes and nothing else.
+extern "C" __global__ void fill_8bit(u32* out, size_t words, u64 seed) {
+    for (size_t i = first_index(); i < words; i += index_step()) out[i] = hash(seed + i);
+}
+
+// Tiles of `blocks` blocks. Codes are random; scales are `scale` or twice that.
+extern "C" __global__ void fill_mxfp4(u32* out, size_t words, int blocks, int scale, u64 seed) {
+    constexpr int BLOCK_WORDS = GateUpPack::BLOCK_BYTES / 4, CODE_WORDS = TILE_ROWS * 4;
+    for (size_t i = first_index(); i < words; i += index_step()) {
+        const int in_tile = i % (size_t)(blocks * BLOCK_WORDS);
+        const int group = in_tile / (GROUP_BLOCKS * BLOCK_WORDS);
+        const int group_blocks = min(GROUP_BLOCKS, blocks - group * GROUP_BLOCKS);
+        const bool codes = in_tile - group * GROUP_BLOCKS * BLOCK_WORDS < group_blocks * CODE_WORDS;
+        const u32 random = hash(seed + i);
+        out[i] = codes ? random : (random & 0x01010101u) + 0x01010101u * scale;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(1024) read_all(const uint4* from, size_t count, u32* out) {
+    u32 sum = 0;
+    constexpr int AT_ONCE = 8;
+    for (size_t i = first_index(); i < count; i += AT_ONCE * index_step()) {
+        uint4 values[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const size_t at = i + j * index_step();
+            values[j] = at < count ? __ldcs(&from[at]) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) sum ^= values[j].x ^ values[j].y ^ values[j].z ^ values[j].w;
+    }
+    if (sum == 0x12345678u) *out = sum;
+}

@@ -1,0 +1,135 @@
+//! Kernels from their source: compiled for the card and the shape, and kept on disk.
+
+use super::{Card, CudaError, Doing, Shape};
+use cudarc::driver::{CudaModule, sys as driver};
+use cudarc::nvrtc::{Ptx, result, sys};
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// In the order in which they build on one another.
+const SOURCES: [(&str, &str); 11] = [
+    ("base.cuh", include_str!("../../../kernels/base.cuh")),
+    ("sync.cuh", include_str!("../../../kernels/sync.cuh")),
+    ("params.cuh", include_str!("../../../kernels/params.cuh")),
+    ("pack.cuh", include_str!("../../../kernels/pack.cuh")),
+    ("ring.cuh", include_str!("../../../kernels/ring.cuh")),
+    ("product.cuh", include_str!("../../../kernels/product.cuh")),
+    ("staging.cuh", include_str!("../../../kernels/staging.cuh")),
+    ("router.cuh", include_str!("../../../kernels/router.cuh")),
+    ("attention.cuh", include_str!("../../../kernels/attention.cuh")),
+    ("decode.cu", include_str!("../../../kernels/decode.cu")),
+    ("fill.cu", include_str!("../../../kernels/fill.cu")),
+];
+
+/// How kernels are made.
+#[derive(Debug, Clone, Default)]
+pub struct Build {
+    pub cache: PathBuf,           // folder for what was compiled
+    pub marking: bool,            // kernels measure their stages, which costs a little
+    pub sources: Option<PathBuf>, // a folder of kernels to take instead of the built-in ones
+}
+
+/// The kernels for this card and shape.
+pub fn kernels(card: &Card, shape: &Shape, build: &Build) -> Result<Arc<CudaModule>, CudaError> {
+    shape.check()?;
+    if card.capability.0 < 9 {
+        let (major, minor) = card.capability;
+        let problem = format!("{} is sm_{major}{minor}; the kernels need sm_90 or later", card.name);
+        return Err(CudaError::Unsupported(problem));
+    }
+    let source = source(&shape.prelude(build.marking), build.sources.as_deref())?;
+    let arch = architecture(card.capability);
+    let path = build.cache.join(format!("{:016x}.cubin", key(&source, &arch, driver_version())));
+    let cubin = match fs::read(&path) {
+        Ok(cubin) => cubin,
+        Err(_) => {
+            let cubin = compile(&source, &arch)?;
+            keep(&path, &cubin).map_err(|error| CudaError::File { path, error })?;
+            cubin
+        }
+    };
+    card.context.load_module(Ptx::from_binary(cubin)).doing("loading the kernels")
+}
+
+/// Everything in one text: the compiler needs no files, and its messages still name them.
+fn source(prelude: &str, folder: Option<&Path>) -> Result<String, CudaError> {
+    let mut text = prelude.to_string();
+    for (name, built_in) in SOURCES {
+        let source = match folder.map(|folder| folder.join(name)) {
+            Some(path) => fs::read_to_string(&path).map_err(|error| CudaError::File { path, error })?,
+            None => built_in.to_string(),
+        };
+        text += &format!("#line 1 \"{name}\"\n{source}\n");
+    }
+    Ok(text)
+}
+
+fn architecture((major, minor): (i32, i32)) -> String {
+    let own = if major >= 9 { "a" } else { "" };
+    format!("sm_{major}{minor}{own}")
+}
+
+fn driver_version() -> i32 {
+    let mut version = 0;
+    // SAFETY: writes one integer. On failure it stays 0, which only makes another key.
+    let _ = unsafe { driver::cuDriverGetVersion(&mut version) };
+    version
+}
+
+fn key(source: &str, arch: &str, driver: i32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (source, arch, driver).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Written beside and renamed: nobody sees half a file.
+fn keep(path: &Path, cubin: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let beside = path.with_extension(format!("{}.part", std::process::id()));
+    fs::write(&beside, cubin)?;
+    fs::rename(beside, path)
+}
+
+pub fn compile(source: &str, arch: &str) -> Result<Vec<u8>, CudaError> {
+    // SAFETY: only looks for the library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::NoCompiler);
+    }
+    let text = CString::new(source).map_err(|_| CudaError::Compile("a zero byte in the source".into()))?;
+    let program = result::create_program(&text, Some(c"flint.cu"))
+        .map_err(|error| CudaError::Compile(format!("{error:?}")))?;
+    let options = [format!("--gpu-architecture={arch}"), "--std=c++17".into(), "-default-device".into()];
+    // SAFETY: `program` was just made and is destroyed below, after its last use.
+    let outcome = unsafe {
+        result::compile_program(program, &options)
+            .map_err(|_| CudaError::Compile(log(program)))
+            .and_then(|()| cubin(program))
+    };
+    // SAFETY: as above.
+    let _ = unsafe { result::destroy_program(program) };
+    outcome
+}
+
+fn log(program: sys::nvrtcProgram) -> String {
+    // SAFETY: the program is alive; NVRTC ends the text with a zero.
+    let bytes = unsafe { result::get_program_log(program) }.unwrap_or_default();
+    let bytes: Vec<u8> = bytes.into_iter().map(|byte| byte as u8).collect();
+    CStr::from_bytes_until_nul(&bytes).map_or(String::new(), |text| text.to_string_lossy().into_owned())
+}
+
+fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, CudaError> {
+    let failed = |error| CudaError::Compile(format!("no machine code: {error:?}"));
+    let mut size = 0;
+    // SAFETY: the program is alive, and the buffer has the size that NVRTC asks for.
+    unsafe {
+        sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(failed)?;
+        let mut bytes = vec![0u8; size];
+        sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()).result().map_err(failed)?;
+        Ok(bytes)
+    }
+}

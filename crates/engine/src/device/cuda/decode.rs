@@ -1,0 +1,284 @@
+//! A model on the card that continues one sequence, greedily.
+
+use super::card::Mapped;
+use super::compile::{Build, kernels};
+use super::params::Params;
+use super::shape::HEAD_DIM;
+use super::weights::{Fill, Weights};
+use super::{Bytes, Card, CudaError, Doing, HostModel, Shape};
+use crate::limits::KV_BLOCK_TOKENS;
+use cudarc::driver::sys::{CUevent_flags, CUfunction_attribute_enum};
+use cudarc::driver::{CudaFunction, CudaModule, LaunchConfig, PushKernelArg};
+use std::sync::Arc;
+
+/// Marks in the kernel between which it measures time: `MARKS` in `kernels/decode.cu`.
+const MARKS: usize = 16;
+
+pub struct Decoder {
+    pub shape: Shape,
+    card: Card,
+    modules: Arc<CudaModule>,
+    kernel: CudaFunction,
+    shared_bytes: u32,
+    weights: Weights,
+    scratch: Scratch,
+    told: Mapped, // stop flag, count of tokens, tokens
+}
+
+/// Activations and counters.
+struct Scratch {
+    qkv_parts: Bytes,
+    out_parts: Bytes,
+    down_parts: Bytes,
+    partial_values: Bytes,
+    partial_weights: Bytes,
+    attended: Bytes,
+    inner: Bytes,
+    router_sums: Bytes,
+    best: Bytes,
+    counters: Bytes, // halt, barrier, then one for each KV head, 128 bytes apart
+    clocks: Bytes,
+}
+
+/// A sequence's KV on the card.
+pub struct Sequence {
+    cache: Bytes,
+    blocks: Bytes,
+    block_count: usize,
+}
+
+/// What one launch did.
+pub struct Run {
+    pub tokens: Vec<u32>,
+    pub seconds: f64,
+    pub logits: Option<Vec<f32>>, // (steps, vocab)
+    pub clocks_ns: Vec<u64>,      // (MARKS)
+}
+
+/// Tokens that one launch tells the host of, at most.
+const STEPS_MAX: usize = 4096;
+const TOLD_STOP: usize = 0;
+const TOLD_COUNT: usize = 32; // words: another cache line than the flag
+const TOLD_TOKENS: usize = 64;
+const COUNTER_BYTES: usize = 128;
+
+impl Decoder {
+    pub fn with_model(
+        card: Card,
+        shape: Shape,
+        model: &HostModel,
+        build: &Build,
+    ) -> Result<Decoder, CudaError> {
+        Decoder::new(card, shape, build, |card, shape, _| Weights::upload(card, shape, model))
+    }
+
+    /// Weights made on the card.
+    pub fn with_random_weights(card: Card, shape: Shape, build: &Build) -> Result<Decoder, CudaError> {
+        Decoder::new(card, shape, build, Weights::random)
+    }
+
+    fn new(
+        card: Card,
+        shape: Shape,
+        build: &Build,
+        weights: impl Fn(&Card, &Shape, &Arc<CudaModule>) -> Result<Weights, CudaError>,
+    ) -> Result<Decoder, CudaError> {
+        let modules = kernels(&card, &shape, build)?;
+        let kernel = modules.load_function("decode_steps").doing("finding a kernel")?;
+        let shared_bytes = shared_bytes(&card, &modules)?;
+        kernel
+            .set_attribute(
+                CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                shared_bytes as i32,
+            )
+            .doing("asking for shared memory")?;
+        let weights = weights(&card, &shape, &modules)?;
+        let scratch = Scratch::new(&card, &shape)?;
+        let told = Mapped::new(&card, TOLD_TOKENS + STEPS_MAX)?;
+        Ok(Decoder { shape, card, modules, kernel, shared_bytes, weights, scratch, told })
+    }
+
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Registers a thread and bytes of spilled ones.
+    pub fn registers(&self) -> Result<(i32, i32), CudaError> {
+        Ok((
+            self.kernel.num_regs().doing("asking for registers")?,
+            self.kernel.local_size_bytes().doing("asking for registers")?,
+        ))
+    }
+
+    /// Room for `tokens` tokens, in blocks that lie in the order `order` gives them.
+    pub fn sequence(&self, tokens: usize, order: impl Fn(u32) -> u32) -> Result<Sequence, CudaError> {
+        let block_count = tokens.div_ceil(KV_BLOCK_TOKENS);
+        let values = self.shape.layers * block_count * KV_BLOCK_TOKENS * self.shape.kv_heads * 2 * HEAD_DIM;
+        let table: Vec<u32> = (0..block_count as u32).map(order).collect();
+        if table.iter().any(|&block| block as usize >= block_count) {
+            return Err(CudaError::Unsupported("a block table that points outside the cache".into()));
+        }
+        let fill = Fill { card: &self.card, kernels: &self.modules };
+        Ok(Sequence { cache: fill.bf16(values, 1.7, 20)?, blocks: self.card.upload(&table)?, block_count })
+    }
+
+    /// Makes `steps` tokens from `position` on. The first inputs are `forced`, the later ones what the model said.
+    pub fn run(
+        &mut self,
+        sequence: &Sequence,
+        position: usize,
+        forced: &[u32],
+        steps: usize,
+        want_logits: bool,
+    ) -> Result<Run, CudaError> {
+        self.check(sequence, position, forced, steps)?;
+        let forced_tokens = self.card.upload(forced)?;
+        let logits = match want_logits {
+            // NaN everywhere: what is not written shows.
+            true => Some(self.card.upload(&vec![f32::NAN; steps * self.shape.vocab])?),
+            false => None,
+        };
+        self.card.stream.memset_zeros(&mut self.scratch.counters.slice).doing("clearing counters")?;
+        self.card.stream.memset_zeros(&mut self.scratch.clocks.slice).doing("clearing counters")?;
+        self.told.set(TOLD_STOP, 0);
+        self.told.set(TOLD_COUNT, 0);
+        let mut params = self.params(sequence);
+        params.forced = forced_tokens.address;
+        params.forced_count = forced.len() as u32;
+        params.position = position as u32;
+        params.steps = steps as u32;
+        params.logits = logits.as_ref().map_or(0, |logits| logits.address);
+        let seconds = self.launch(&params)?;
+        let told = (self.told.get(TOLD_COUNT) as usize).min(STEPS_MAX);
+        let clocks = self.card.stream.clone_dtoh(&self.scratch.clocks.slice).doing("reading clocks")?;
+        Ok(Run {
+            tokens: (0..told).map(|i| self.told.get(TOLD_TOKENS + i)).collect(),
+            seconds,
+            logits: logits.map(|l| self.card.download_f32(&l, steps * self.shape.vocab)).transpose()?,
+            clocks_ns: clocks
+                .chunks_exact(8)
+                .map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()))
+                .collect(),
+        })
+    }
+
+    fn check(
+        &self,
+        sequence: &Sequence,
+        position: usize,
+        forced: &[u32],
+        steps: usize,
+    ) -> Result<(), CudaError> {
+        let problem = if forced.is_empty() || steps == 0 || steps > STEPS_MAX {
+            format!("{steps} steps with {} given tokens", forced.len())
+        } else if forced.iter().any(|&token| token as usize >= self.shape.vocab) {
+            "a token outside the vocabulary".into()
+        } else if position + steps > sequence.block_count * KV_BLOCK_TOKENS {
+            format!("{} tokens in a sequence of {} blocks", position + steps, sequence.block_count)
+        } else {
+            return Ok(());
+        };
+        Err(CudaError::Unsupported(problem))
+    }
+
+    fn params(&self, sequence: &Sequence) -> Params {
+        let mut params = Params::default();
+        self.weights.point(&mut params);
+        self.scratch.point(&mut params);
+        params.cache = sequence.cache.address;
+        params.blocks = sequence.blocks.address;
+        params.cache_blocks = sequence.block_count as u32;
+        params.stop = self.told.at(TOLD_STOP);
+        params.told_count = self.told.at(TOLD_COUNT);
+        params.told_tokens = self.told.at(TOLD_TOKENS);
+        params.norm_eps = self.shape.norm_eps;
+        params.rope_magnitude = self.shape.rope.magnitude;
+        params
+    }
+
+    fn launch(&self, params: &Params) -> Result<f64, CudaError> {
+        let config = LaunchConfig {
+            grid_dim: (self.shape.grid as u32, 1, 1),
+            block_dim: (self.shape.threads(), 1, 1),
+            shared_mem_bytes: self.shared_bytes,
+        };
+        let mut launch = self.card.stream.launch_builder(&self.kernel);
+        launch.arg(params).record_kernel_launch(CUevent_flags::CU_EVENT_DEFAULT);
+        // SAFETY: the parameters are the kernel's struct and point to buffers of the shapes it was compiled for, all
+        // of which outlive the launch. Cooperative: all blocks are there at once, so waiting for one another ends.
+        let events = unsafe { launch.launch_cooperative(config) }.doing("launching the decode kernel")?;
+        self.card.finish()?;
+        let (begin, end) = events.ok_or_else(|| CudaError::Unsupported("events".into()))?;
+        Ok(f64::from(begin.elapsed_ms(&end).doing("measuring time")?) / 1000.0)
+    }
+
+    /// Bytes a second of a plain read of `bytes` bytes of memory.
+    pub fn read_bandwidth(&self, bytes: usize) -> Result<f64, CudaError> {
+        let memory = self.card.zeros(bytes)?;
+        let kernel = self.modules.load_function("read_all").doing("finding a kernel")?;
+        let config = LaunchConfig {
+            grid_dim: (2 * self.card.multiprocessors as u32, 1, 1),
+            block_dim: (1024, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let count = bytes / 16;
+        let mut best = f64::MAX;
+        for _ in 0..4 {
+            let mut launch = self.card.stream.launch_builder(&kernel);
+            launch.arg(&memory.address).arg(&count).arg(&self.scratch.counters.address);
+            launch.record_kernel_launch(CUevent_flags::CU_EVENT_DEFAULT);
+            // SAFETY: reads `count` vectors of the memory just allocated, and writes at most one word of counters.
+            let events = unsafe { launch.launch(config) }.doing("reading memory")?;
+            self.card.finish()?;
+            if let Some((begin, end)) = events {
+                best = best.min(f64::from(begin.elapsed_ms(&end).doing("measuring time")?) / 1000.0);
+            }
+        }
+        Ok(bytes as f64 / best)
+    }
+}
+
+/// What the kernels' `Shared` takes.
+fn shared_bytes(card: &Card, modules: &Arc<CudaModule>) -> Result<u32, CudaError> {
+    let global = modules.get_global("shared_bytes", &card.stream).doing("finding a constant")?;
+    let bytes: Vec<u8> = card.stream.clone_dtoh(&global).doing("reading a constant")?;
+    card.finish()?;
+    let word = bytes.first_chunk::<4>().copied().unwrap_or_default();
+    Ok(u32::from_le_bytes(word))
+}
+
+impl Scratch {
+    fn new(card: &Card, shape: &Shape) -> Result<Scratch, CudaError> {
+        let splits = shape.grid / shape.kv_heads;
+        let heads = shape.heads * splits;
+        Ok(Scratch {
+            qkv_parts: card.zeros(4 * 2 * shape.qkv_rows())?,
+            out_parts: card.zeros(4 * 2 * shape.hidden)?,
+            down_parts: card.zeros(4 * 2 * shape.hidden)?,
+            partial_values: card.zeros(4 * heads * HEAD_DIM)?,
+            partial_weights: card.zeros(4 * heads * 2)?,
+            attended: card.zeros(4 * shape.q_rows())?,
+            inner: card.zeros(2 * shape.used * shape.ffn)?,
+            router_sums: card.zeros(8 * shape.layers * shape.experts)?,
+            best: card.zeros(8 * shape.grid)?,
+            counters: card.zeros(3 * COUNTER_BYTES)?,
+            clocks: card.zeros(8 * MARKS)?,
+        })
+    }
+
+    fn point(&self, params: &mut Params) {
+        params.qkv_parts = self.qkv_parts.address;
+        params.out_parts = self.out_parts.address;
+        params.down_parts = self.down_parts.address;
+        params.partial_values = self.partial_values.address;
+        params.partial_weights = self.partial_weights.address;
+        params.attended = self.attended.address;
+        params.inner = self.inner.address;
+        params.router_sums = self.router_sums.address;
+        params.best = self.best.address;
+        params.halt = self.counters.address;
+        params.barrier = self.counters.address + COUNTER_BYTES as u64;
+        params.split_counts = self.counters.address + 2 * COUNTER_BYTES as u64;
+        params.clocks = self.clocks.address;
+    }
+}

@@ -1,0 +1,55 @@
+//! NVIDIA cards: the decode step of gpt-oss as one kernel that makes many tokens a launch.
+//!
+//! Nothing of CUDA is needed to build this. Driver and compiler are found at run time; the kernels in
+//! `crates/engine/kernels` are compiled on first use, for the card that is there and the model's shape.
+//! docs/GPU.md tells the design.
+
+mod card;
+mod compile;
+mod decode;
+mod made_up;
+mod pack;
+mod params;
+mod shape;
+mod weights;
+
+pub use card::{Bytes, Card};
+pub use compile::Build;
+pub use decode::{Decoder, Run, Sequence};
+pub use made_up::{HostLayer, HostModel, Matrix8, Mxfp4};
+pub use pack::{pack_8bit, pack_mxfp4, packed_bytes_8bit, packed_bytes_mxfp4};
+pub use shape::Shape;
+
+use cudarc::driver::DriverError;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CudaError {
+    #[error("no NVIDIA driver was found: install it, or use the CPU")]
+    NoDriver,
+    #[error("the NVIDIA driver shows no card: check `nvidia-smi`, or use the CPU")]
+    NoCard,
+    #[error(
+        "NVRTC was not found: install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name its folder in LD_LIBRARY_PATH"
+    )]
+    NoCompiler,
+    #[error("the kernels do not compile: {0}")]
+    Compile(String),
+    #[error("{doing}: {error:?}")]
+    Driver { doing: &'static str, error: DriverError },
+    #[error("{path}: {error}")]
+    File { path: PathBuf, error: std::io::Error },
+    #[error("the card cannot run this: {0}")]
+    Unsupported(String),
+}
+
+/// Says what failed.
+trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T, CudaError>;
+}
+
+impl<T> Doing<T> for Result<T, DriverError> {
+    fn doing(self, doing: &'static str) -> Result<T, CudaError> {
+        self.map_err(|error| CudaError::Driver { doing, error })
+    }
+}

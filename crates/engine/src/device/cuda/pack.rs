@@ -1,0 +1,96 @@
+//! Weights in the order in which the lanes of a warp read them: `kernels/pack.cuh` says why.
+
+use super::shape::TILE_ROWS;
+
+const BLOCK_COLS: usize = 32;
+const GROUP_BLOCKS: usize = 4;
+const ROW_HALVES: usize = 2;
+const ROWS: usize = TILE_ROWS / ROW_HALVES; // of a half
+
+pub fn packed_bytes_8bit(rows: usize, cols: usize) -> usize {
+    rows * cols
+}
+
+pub fn packed_bytes_mxfp4(rows: usize, cols: usize) -> usize {
+    rows * cols / BLOCK_COLS * 17
+}
+
+/// The groups of a row of `cols` columns: first block, and how many.
+fn groups(cols: usize) -> impl Iterator<Item = (usize, usize)> {
+    let blocks = cols / BLOCK_COLS;
+    (0..blocks).step_by(GROUP_BLOCKS).map(move |first| (first, GROUP_BLOCKS.min(blocks - first)))
+}
+
+/// Packs (rows, cols) bytes.
+pub fn pack_8bit(values: &[i8], cols: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(values.len());
+    for tile in values.chunks_exact(TILE_ROWS * cols) {
+        for (first, count) in groups(cols) {
+            for half in 0..ROW_HALVES {
+                for part in 0..2 {
+                    for g in 0..ROWS {
+                        for t in 0..count {
+                            let at = (half * ROWS + g) * cols + (first + t) * BLOCK_COLS + part * 16;
+                            out.extend(tile[at..at + 16].iter().map(|&value| value as u8));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Packs rows of MXFP4 blocks as GGUF has them: a scale, then 16 bytes whose low nibbles are columns 0 to 15.
+pub fn pack_mxfp4(blocks: &[u8], cols: usize) -> Vec<u8> {
+    let row_bytes = cols / BLOCK_COLS * 17;
+    let mut out = Vec::with_capacity(blocks.len());
+    for tile in blocks.chunks_exact(TILE_ROWS * row_bytes) {
+        let block = |row: usize, index: usize| &tile[row * row_bytes + index * 17..][..17];
+        for (first, count) in groups(cols) {
+            for row in 0..TILE_ROWS {
+                for t in 0..count {
+                    out.extend(codes_in_order(&block(row, first + t)[1..]));
+                }
+            }
+            for g in 0..ROWS {
+                for t in 0..count {
+                    out.extend([block(g, first + t)[0], block(ROWS + g, first + t)[0]]);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// From halves that share a byte to neighbours that do.
+fn codes_in_order(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    let code = |col: usize| if col < 16 { bytes[col] & 0x0F } else { bytes[col - 16] >> 4 };
+    (0..16).map(move |i| code(2 * i) | code(2 * i + 1) << 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_matrix_has_every_value_once() {
+        let cols = 5 * BLOCK_COLS; // one whole group, and a tail of one block
+        let values: Vec<i8> = (0..TILE_ROWS * cols).map(|i| (i % 251) as i8).collect();
+        let mut packed: Vec<i8> = pack_8bit(&values, cols).into_iter().map(|byte| byte as i8).collect();
+        // Lane (g, t) = (3, 2) of the first group: 16 bytes of row 3, block 2.
+        assert_eq!(packed[(3 * 4 + 2) * 16..][..16], values[3 * cols + 64..][..16]);
+        let mut expected = values;
+        expected.sort_unstable();
+        packed.sort_unstable();
+        assert_eq!(packed, expected);
+    }
+
+    #[test]
+    fn codes_come_out_in_the_order_of_columns() {
+        let bytes: Vec<u8> = (0..16).map(|i| i | (15 - i) << 4).collect();
+        let codes: Vec<u8> = codes_in_order(&bytes).flat_map(|byte| [byte & 0x0F, byte >> 4]).collect();
+        let expected: Vec<u8> = (0..16).chain((0..16).rev()).collect();
+        assert_eq!(codes, expected);
+    }
+}

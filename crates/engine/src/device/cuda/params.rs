@@ -1,0 +1,63 @@
+//! What the kernel is given: the twin of `kernels/params.cuh`.
+
+use cudarc::driver::DeviceRepr;
+
+/// Addresses on the card, then numbers, in the kernel's order.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Params {
+    pub qkv: u64,
+    pub qkv_scale: u64,
+    pub qkv_bias: u64,
+    pub out: u64,
+    pub out_scale: u64,
+    pub out_bias: u64,
+    pub gate_up: u64,
+    pub gate_up_bias: u64,
+    pub down: u64,
+    pub down_bias: u64,
+    pub head: u64,
+    pub head_scale: u64,
+    pub embedding: u64,
+    pub router: u64,
+    pub router_bias: u64,
+    pub attention_norm: u64,
+    pub mixture_norm: u64,
+    pub final_norm: u64,
+    pub sinks: u64,
+    pub frequencies: u64,
+
+    pub cache: u64,
+    pub blocks: u64,
+    pub forced: u64,
+
+    pub qkv_parts: u64,
+    pub out_parts: u64,
+    pub down_parts: u64,
+    pub partial_values: u64,
+    pub partial_weights: u64,
+    pub attended: u64,
+    pub inner: u64,
+    pub router_sums: u64,
+    pub best: u64,
+    pub halt: u64,
+
+    pub barrier: u64,
+    pub split_counts: u64,
+
+    pub told_tokens: u64,
+    pub told_count: u64,
+    pub stop: u64,
+    pub logits: u64,
+    pub clocks: u64,
+
+    pub norm_eps: f32,
+    pub rope_magnitude: f32,
+    pub cache_blocks: u32,
+    pub forced_count: u32,
+    pub position: u32,
+    pub steps: u32,
+}
+
+// SAFETY: plain numbers in C's layout, the same as the kernel's struct.
+unsafe impl DeviceRepr for Params {}
