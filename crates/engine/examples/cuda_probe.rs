@@ -5,7 +5,7 @@
 //! Compiled kernels are kept in `FLINT_CUDA_CACHE`; `FLINT_CUDA_SOURCES` may name a folder of other kernels.
 
 use flint_engine::batch::Batch;
-use flint_engine::device::cuda::{Build, Card, Decoder, HostLayer, HostModel, Matrix8, Mxfp4, Shape};
+use flint_engine::device::cuda::{Build, Card, Decoder, HostLayer, HostModel, MARKS, Matrix8, Mxfp4, Shape};
 use flint_engine::device::plain::{Plain, Rows};
 use flint_engine::device::{Activation, Attention, Device, Head, Mixture, Norm};
 use flint_engine::limits::KV_BLOCK_TOKENS;
@@ -50,44 +50,53 @@ fn check_all(build: &Build) -> Outcome<()> {
         ..wide.clone()
     };
     let full_width = Shape { name: "two full layers".into(), layers: 2, experts: 8, vocab: 8192, ..wide };
-    check(card, narrow, 600, 1, build)?;
-    check(Card::open()?, full_width, 12, 2, build)
+    // With as many experts as are used, no rounding can change the choice: every position must agree.
+    let all_experts = Shape { name: "narrow, all experts".into(), experts: narrow.used, ..narrow.clone() };
+    let checks = [(all_experts, 600), (narrow, 600), (full_width, 12)];
+    let mut agree = true;
+    for (seed, (shape, tokens)) in checks.into_iter().enumerate() {
+        agree &= check(shape, tokens, seed as u64 + 1, build)?;
+    }
+    if agree { Ok(()) } else { Err("the card does not agree with the reference".into()) }
 }
 
 /// Forced tokens through both devices, then tokens of the card's own choosing.
-fn check(card: Card, shape: Shape, tokens: usize, seed: u64, build: &Build) -> Outcome<()> {
+fn check(shape: Shape, tokens: usize, seed: u64, build: &Build) -> Outcome<bool> {
     let model = HostModel::random(&shape, seed);
     let forced: Vec<u32> = (0..tokens).map(|i| ((i * 7919 + 13 * i * i) % shape.vocab) as u32).collect();
     let expected = reference(&shape, &model, &forced)?;
 
-    let mut decoder = Decoder::with_model(card, shape.clone(), &model, build)?;
+    let mut decoder = Decoder::with_model(Card::open()?, shape.clone(), &model, build)?;
     let blocks = (tokens + 64).div_ceil(KV_BLOCK_TOKENS) as u32;
     let sequence = decoder.sequence(tokens + 64, |i| blocks - 1 - i)?;
     let run = decoder.run(&sequence, 0, &forced, tokens, true)?;
     let found = run.logits.ok_or("no logits")?;
-    let (mut worst, mut equal) = (0f64, 0);
+    let (mut errors, mut equal) = (Vec::new(), 0);
     for (row, expected) in expected.values.chunks_exact(shape.vocab).enumerate() {
         let found = &found[row * shape.vocab..][..shape.vocab];
-        worst = worst.max(relative_error(found, expected));
+        errors.push(relative_error(found, expected));
         equal += usize::from(argmax(found) == argmax(expected));
         if argmax(found) as u32 != run.tokens[row] {
             return Err(format!("row {row}: token {} is not the largest logit", run.tokens[row]).into());
         }
     }
+    println!("{}: by position {:.4?}", shape.name, &errors[..8]);
+    errors.sort_by(f64::total_cmp);
+    // Where two experts are almost equal, rounding may choose the other one: that is no error of the kernel.
+    let chosen_otherwise = if shape.experts == shape.used { 0 } else { tokens / 20 };
+    let worst = errors[tokens - 1 - chosen_otherwise];
     println!(
-        "{}: {tokens} positions, logits differ by {:.2e} at most, {:.2e} in all; largest logit the same in {equal}",
+        "{}: {tokens} positions, logits differ by {:.1e} (median), {worst:.1e} (all but {chosen_otherwise}), {:.1e} (worst); \
+         largest logit the same in {equal}",
         shape.name,
-        worst,
-        relative_error(&found, &expected.values),
+        errors[tokens / 2],
+        errors[tokens - 1],
     );
     let again = decoder.run(&sequence, 0, &forced, tokens, true)?.logits.ok_or("no logits")?;
     let same = again.iter().zip(&found).all(|(a, b)| a.to_bits() == b.to_bits());
     println!("{}: a second run gives {} bits", shape.name, if same { "the same" } else { "OTHER" });
     greedy(&mut decoder, &shape, &model, &forced)?;
-    match worst < 1e-2 && same {
-        true => Ok(()),
-        false => Err("the card does not agree with the reference".into()),
-    }
+    Ok(worst < 1e-2 && same)
 }
 
 /// Sixteen tokens of the model's own, from one launch and from the reference.
@@ -230,23 +239,6 @@ fn mxfp4(experts: &Mxfp4, shape: &[usize]) -> Outcome<Tensor> {
 
 // ---- Measuring
 
-/// What the time up to each of the kernel's marks was spent on.
-const MARKS: [&str; 13] = [
-    "embed, wait",
-    "qkv",
-    "wait",
-    "attend",
-    "wait",
-    "out",
-    "wait",
-    "gate-up",
-    "wait",
-    "down",
-    "wait",
-    "head",
-    "token",
-];
-
 fn bench(build: &Build, name: &str, contexts: &[&str]) -> Outcome<()> {
     let card = Card::open()?;
     let shape = Shape::named(name, card.multiprocessors).ok_or("shapes: gpt-oss-20b, gpt-oss-120b")?;
@@ -285,7 +277,7 @@ fn bench(build: &Build, name: &str, contexts: &[&str]) -> Outcome<()> {
 
 fn print_marks(clocks_ns: &[u64], steps: usize) {
     for (what, ns) in MARKS.iter().zip(clocks_ns) {
-        println!("    {what:12} {:8.1} us a token", *ns as f64 / 1000.0 / steps as f64);
+        println!("    {what:16} {:8.1} us a token", *ns as f64 / 1000.0 / steps as f64);
     }
 }
 

@@ -14,72 +14,63 @@ constexpr int SPLITS_MAX = GRID / KV_HEADS;
 constexpr int SPLIT_BLOCKS_MIN = 8; // fewer are not worth another split
 constexpr int OUTPUTS = GROUP_HEADS * HEAD_DIM;
 
+constexpr int SOURCES = WARPS + 1; // of sums in a block: its warps, and the newest token
+
 struct AttentionShared {
-    u16 queries[2 * GROUP_HEADS][HEAD_DIM];   // rounded, then the remainders
-    float values[WARPS][GROUP_HEADS][HEAD_DIM]; // sums of each warp
-    float2 weights[WARPS][GROUP_HEADS];         // largest score, sum of powers
+    u16 queries[2 * GROUP_HEADS][HEAD_DIM]; // rounded, then the remainders
+    float key[HEAD_DIM];                    // of the newest token
+    float values[SOURCES][GROUP_HEADS][HEAD_DIM];
+    float2 weights[SOURCES][GROUP_HEADS]; // largest score, sum of powers
+    float factors[SOURCES][GROUP_HEADS];
+    float2 merged[GROUP_HEADS];
 };
 
-// Which cached blocks this block of the grid attends to.
+// Which cached blocks this block of the grid attends to. The newest token is not among them: it goes straight to the
+// last split, so that what is cached can be asked for before the token's own key and value are known.
 struct Split {
-    int head;       // KV head
+    int head;         // KV head
     int index, count; // of the splits
-    int first;      // position seen first
-    int begin, end; // cache blocks of this split
+    int first;        // position seen first
+    int begin, end;   // cache blocks of this split
 
     __device__ Split(int position, bool windowed) : head(blockIdx.x % KV_HEADS), index(blockIdx.x / KV_HEADS) {
         first = windowed ? max(0, position + 1 - WINDOW) : 0;
-        const int from = first / KV_BLOCK_TOKENS, to = position / KV_BLOCK_TOKENS + 1;
-        count = min(SPLITS_MAX, div_up(to - from, SPLIT_BLOCKS_MIN));
-        if (windowed) count = 1;
+        const int from = first / KV_BLOCK_TOKENS, to = max(from, div_up(position, KV_BLOCK_TOKENS));
+        count = windowed ? 1 : max(1, min(SPLITS_MAX, div_up(to - from, SPLIT_BLOCKS_MIN)));
         begin = from + share_begin(to - from, count, index);
         end = from + share_begin(to - from, count, index + 1);
+        if (idle()) begin = end = 0;
     }
     __device__ bool idle() const { return index >= count; }
+    __device__ bool newest() const { return index == count - 1; }
+};
+
+// A block of keys and values, in registers. Lane 4 * g + t.
+struct KvBlock {
+    uint4 k[4][2]; // token 8 (g / 2) + 2 n + g % 2, dims 16 t ..
+    uint4 v[8];    // dim 8 n + g, tokens 8 t ..
+
+    __device__ void load_keys(const u16* block) {
+        const Lane lane;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const int token = 8 * (lane.g / 2) + 2 * n + lane.g % 2;
+            const uint4* from = (const uint4*)(block + token * HEAD_DIM + lane.t * 16);
+            k[n][0] = load_shared_by_blocks(from), k[n][1] = load_shared_by_blocks(from + 1);
+        }
+    }
+    __device__ void load_values(const u16* block) {
+        const Lane lane;
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+            v[n] = load_shared_by_blocks((const uint4*)(block + HALF_BLOCK + (8 * n + lane.g) * KV_BLOCK_TOKENS + lane.t * 8));
+    }
 };
 
 __device__ inline void mma_bf16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-__device__ inline float qkv_value(const float* parts, int row) {
-    return load_shared_by_blocks(&parts[row]) + load_shared_by_blocks(&parts[QKV_ROWS + row]);
-}
-
-// Turns queries and key of this block's heads; stores queries for the block, key and value in the cache.
-__device__ inline void turn_heads(const Params& params, AttentionShared& shared, const float2* turns, const Split& split, u16* kv_block, int slot) {
-    const int thread = threadIdx.x;
-    constexpr int TURNS = (GROUP_HEADS + 1) * HALF_DIM; // pairs of the queries, then of the key
-    const bool newest = kv_block != nullptr;
-    for (int i = thread; i < TURNS + HEAD_DIM; i += THREADS) {
-        if (i >= TURNS) {
-            const int dim = i - TURNS;
-            const float value = qkv_value(params.qkv_parts, Q_ROWS + KV_ROWS + split.head * HEAD_DIM + dim);
-            if (newest) kv_block[HALF_BLOCK + dim * KV_BLOCK_TOKENS + slot] = f32_to_bf16(value);
-            continue;
-        }
-        const int head = i / HALF_DIM, dim = i % HALF_DIM;
-        const bool query = head < GROUP_HEADS;
-        const int row = query ? (split.head * GROUP_HEADS + head) * HEAD_DIM : Q_ROWS + split.head * HEAD_DIM;
-        const float a = qkv_value(params.qkv_parts, row + dim);
-        const float b = qkv_value(params.qkv_parts, row + dim + HALF_DIM);
-        const float2 turn = turns[dim];
-        const float turned[2] = {a * turn.x - b * turn.y, b * turn.x + a * turn.y};
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int at = dim + half * HALF_DIM;
-            if (query) {
-                const float value = turned[half] * 0.125f; // 1 / sqrt(HEAD_DIM)
-                const u16 rounded = f32_to_bf16(value);
-                shared.queries[head][at] = rounded;
-                shared.queries[GROUP_HEADS + head][at] = f32_to_bf16(value - bf16_to_f32(rounded));
-            } else if (newest) {
-                kv_block[slot * HEAD_DIM + at] = f32_to_bf16(turned[half]);
-            }
-        }
-    }
 }
 
 // One warp's attention, over the blocks it has seen so far. Lane 4 * g + t has head g.
@@ -101,15 +92,7 @@ struct Attending {
     }
 
     // Scores of token 8 t + 2 n + j in scores[n][j].
-    __device__ void score(const u16* keys, float (&scores)[4][2]) const {
-        const Lane lane;
-        uint4 k[4][2];
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            const int token = 8 * (lane.g / 2) + 2 * n + lane.g % 2;
-            const uint4* from = (const uint4*)(keys + token * HEAD_DIM + lane.t * 16);
-            k[n][0] = load_shared_by_blocks(from), k[n][1] = load_shared_by_blocks(from + 1);
-        }
+    __device__ void score(const uint4 (&k)[4][2], float (&scores)[4][2]) const {
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             float d[4] = {0.f, 0.f, 0.f, 0.f};
@@ -153,24 +136,19 @@ struct Attending {
         }
     }
 
-    // Tokens before `first` or after `last` (positions in the block) are not seen.
-    __device__ void block(const u16* kv_block, int first, int last) {
+    // Tokens before `first` or from `end` on (positions in the block) are not seen.
+    __device__ void add(const KvBlock& block, int first, int end) {
         const Lane lane;
-        uint4 values[8];
-#pragma unroll
-        for (int n = 0; n < 8; n++)
-            values[n] = load_shared_by_blocks(
-                (const uint4*)(kv_block + HALF_BLOCK + (8 * n + lane.g) * KV_BLOCK_TOKENS + lane.t * 8));
         float scores[4][2];
-        score(kv_block, scores);
+        score(block.k, scores);
 #pragma unroll
         for (int n = 0; n < 4; n++)
             for (int j = 0; j < 2; j++) {
                 const int token = 8 * lane.t + 2 * n + j;
-                if (token < first || token > last) scores[n][j] = -INFINITY;
+                if (token < first || token >= end) scores[n][j] = -INFINITY;
             }
         weigh(scores);
-        add(values, scores);
+        add(block.v, scores);
     }
 
     __device__ void put(AttentionShared& shared) {
@@ -187,87 +165,174 @@ struct Attending {
     }
 };
 
-// Values with their weights, from several places, as one.
-struct Merge {
-    float most = -INFINITY, total = 0.f, value = 0.f;
-    __device__ void add(float2 weight, float summed) {
-        if (weight.x == -INFINITY) return;
-        const float larger = fmaxf(most, weight.x);
-        const float old = __expf(most - larger), fresh = __expf(weight.x - larger);
-        total = total * old + weight.y * fresh;
-        value = value * old + summed * fresh;
-        most = larger;
-    }
-    // The sink is a key that is always there and has no value.
-    __device__ float share(float sink) const {
-        const float larger = fmaxf(most, sink);
-        const float scale = __expf(most - larger);
-        return value * scale / (total * scale + __expf(sink - larger));
-    }
-};
-
-// Merges the splits of a KV head: each of its blocks a part of the outputs.
-__device__ inline void merge_splits(const Params& params, const Split& split, const float* sinks) {
-    const Range outputs = Range{0, OUTPUTS}.part(split.count, split.index);
-    const int output = outputs.begin + threadIdx.x;
-    if (output >= outputs.end) return;
-    const int head = output / HEAD_DIM;
-    float2 weights[SPLITS_MAX];
-    float values[SPLITS_MAX];
-#pragma unroll
-    for (int i = 0; i < SPLITS_MAX; i++) {
-        const int at = split.head * SPLITS_MAX + min(i, split.count - 1);
-        weights[i] = load_shared_by_blocks((const float2*)params.partial_weights + at * GROUP_HEADS + head);
-        values[i] = load_shared_by_blocks(params.partial_values + at * OUTPUTS + output);
-    }
-    Merge merge;
-#pragma unroll
-    for (int i = 0; i < SPLITS_MAX; i++)
-        if (i < split.count) merge.add(weights[i], values[i]);
-    params.attended[split.head * OUTPUTS + output] = merge.share(sinks[split.head * GROUP_HEADS + head]);
+// The sink is a key that is always there and has no value.
+__device__ inline float with_sink(float value, float2 weight, float sink) {
+    const float larger = fmaxf(weight.x, sink);
+    const float scale = __expf(weight.x - larger);
+    return value * scale / (weight.y * scale + __expf(sink - larger));
 }
 
 // Heads of the token at `position`, from `qkv_parts` to `attended`.
-__device__ inline void attend(const Params& params, AttentionShared& shared, const float2* turns, int layer, int position, u32& split_target) {
-    const Split split(position, layer % 2 == 0 && WINDOW > 0);
-    if (split.count > 1) split_target += split.count;
-    if (split.idle()) return;
-    const float* sinks = params.sinks + layer * HEADS;
-    u16* cache = params.cache + ((size_t)layer * params.cache_blocks * KV_HEADS + split.head) * 2 * HALF_BLOCK;
-    auto cached = [&](int block) { return cache + (size_t)params.blocks[block] * KV_HEADS * 2 * HALF_BLOCK; };
-    const int newest = position / KV_BLOCK_TOKENS;
-    u16* open = newest >= split.begin && newest < split.end ? cached(newest) : nullptr;
-    turn_heads(params, shared, turns, split, open, position % KV_BLOCK_TOKENS);
-    __syncthreads();
+struct Attention {
+    const Params& params;
+    AttentionShared& shared;
+    const float2* turns;
+    Split split;
+    u16* cache; // of this layer and KV head
+    const float* sinks;
+    int position;
+    KvBlock block;     // this warp's next one
+    const u16* source; // where it lies, or null
 
-    Attending attending(shared);
-    for (int block = split.begin + warp_id(); block < split.end; block += WARPS) {
-        const int start = block * KV_BLOCK_TOKENS;
-        attending.block(cached(block), split.first - start, position - start);
+    // Asks for what does not depend on the newest token.
+    __device__ Attention(const Params& params, AttentionShared& shared, const float2* turns, const Split& split, int layer, int position)
+        : params(params), shared(shared), turns(turns), split(split),
+          cache(params.cache + ((size_t)layer * params.cache_blocks * KV_HEADS + split.head) * 2 * HALF_BLOCK),
+          sinks(params.sinks + layer * HEADS + split.head * GROUP_HEADS), position(position) {
+        source = split.begin + warp_id() < split.end ? cached(split.begin + warp_id()) : nullptr;
+        if (source) block.load_keys(source);
     }
-    attending.put(shared);
-    __syncthreads();
 
-    for (int output = threadIdx.x; output < OUTPUTS; output += THREADS) {
-        const int head = output / HEAD_DIM, dim = output % HEAD_DIM;
-        Merge merge;
-        for (int warp = 0; warp < min(WARPS, split.end - split.begin); warp++)
-            merge.add(shared.weights[warp][head], shared.values[warp][head][dim]);
-        if (split.count == 1) {
-            params.attended[split.head * OUTPUTS + output] = merge.share(sinks[split.head * GROUP_HEADS + head]);
-            continue;
+    __device__ u16* cached(int index) const { return cache + (size_t)params.blocks[index] * KV_HEADS * 2 * HALF_BLOCK; }
+
+    __device__ float qkv(int row) const {
+        return load_shared_by_blocks(&params.qkv_parts[row]) + load_shared_by_blocks(&params.qkv_parts[QKV_ROWS + row]);
+    }
+
+    __device__ void run(u32& split_target) {
+        if (split.count > 1) split_target += split.count;
+        if (split.idle()) return;
+        if (source) block.load_values(source);
+        prepare();
+        __syncthreads();
+        if (warp_id() < GROUP_HEADS) score_newest(warp_id());
+        attend();
+        __syncthreads();
+        if (warp_id() < GROUP_HEADS) weigh_sources(warp_id());
+        __syncthreads();
+        merge_sources();
+        if (split.count == 1) return;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            u32* count = &params.split_counts[split.head];
+            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
+            GridBarrier::wait_for_count(count, split_target);
         }
-        const int at = split.head * SPLITS_MAX + split.index;
-        params.partial_values[at * OUTPUTS + output] = merge.value;
-        if (dim == 0) ((float2*)params.partial_weights)[at * GROUP_HEADS + head] = make_float2(merge.most, merge.total);
+        __syncthreads();
+        merge_splits();
     }
-    if (split.count == 1) return;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        u32* count = &params.split_counts[split.head];
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
-        GridBarrier::wait_for_count(count, split_target);
+
+    // Queries and key, turned; key and value into the cache.
+    __device__ void prepare() {
+        constexpr int PAIRS = (GROUP_HEADS + 1) * HALF_DIM; // of the queries, then of the key
+        static_assert(PAIRS + HEAD_DIM <= THREADS, "one pair or value a thread");
+        const int i = threadIdx.x, slot = position % KV_BLOCK_TOKENS;
+        u16* open = split.newest() && i >= GROUP_HEADS * HALF_DIM && i < PAIRS + HEAD_DIM ? cached(position / KV_BLOCK_TOKENS) : nullptr;
+        if (i < PAIRS) {
+            turn(i / HALF_DIM, i % HALF_DIM, open, slot);
+        } else if (i < PAIRS + HEAD_DIM) {
+            const int dim = i - PAIRS;
+            const u16 value = f32_to_bf16(qkv(Q_ROWS + KV_ROWS + split.head * HEAD_DIM + dim));
+            if (open) open[HALF_BLOCK + dim * KV_BLOCK_TOKENS + slot] = value;
+            for (int head = 0; head < GROUP_HEADS; head++) shared.values[WARPS][head][dim] = bf16_to_f32(value);
+        }
     }
-    __syncthreads();
-    merge_splits(params, split, sinks);
-}
+
+    // Two values of a query head, or of the key after them.
+    __device__ void turn(int head, int dim, u16* open, int slot) {
+        const bool query = head < GROUP_HEADS;
+        const int row = query ? (split.head * GROUP_HEADS + head) * HEAD_DIM : Q_ROWS + split.head * HEAD_DIM;
+        const float a = qkv(row + dim), b = qkv(row + dim + HALF_DIM);
+        const float2 turn = turns[dim];
+        const float turned[2] = {a * turn.x - b * turn.y, b * turn.x + a * turn.y};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int at = dim + half * HALF_DIM;
+            const float value = query ? turned[half] * 0.125f : turned[half]; // 1 / sqrt(HEAD_DIM)
+            const u16 rounded = f32_to_bf16(value);
+            if (query) {
+                shared.queries[head][at] = rounded;
+                shared.queries[GROUP_HEADS + head][at] = f32_to_bf16(value - bf16_to_f32(rounded));
+            } else {
+                shared.key[at] = bf16_to_f32(rounded);
+                if (open) open[slot * HEAD_DIM + at] = rounded;
+            }
+        }
+    }
+
+    __device__ void score_newest(int head) {
+        float score = 0.f;
+#pragma unroll
+        for (int dim = lane_id(); dim < HEAD_DIM; dim += LANES) {
+            const float query = bf16_to_f32(shared.queries[head][dim]) + bf16_to_f32(shared.queries[GROUP_HEADS + head][dim]);
+            score += query * shared.key[dim];
+        }
+        score = warp_sum(score);
+        if (lane_id() == 0) shared.weights[WARPS][head] = split.newest() ? make_float2(score, 1.f) : make_float2(-INFINITY, 0.f);
+    }
+
+    __device__ void attend() {
+        Attending attending(shared);
+        for (int index = split.begin + warp_id(); index < split.end; index += WARPS) {
+            const int start = index * KV_BLOCK_TOKENS;
+            attending.add(block, split.first - start, position - start);
+            if (index + WARPS >= split.end) break;
+            source = cached(index + WARPS);
+            block.load_keys(source);
+            block.load_values(source);
+        }
+        attending.put(shared);
+    }
+
+    // Warps and newest token as one: lane i has source i.
+    __device__ void weigh_sources(int head) {
+        static_assert(SOURCES <= LANES, "a lane for each");
+        const bool real = lane_id() < SOURCES;
+        const float2 weight = real ? shared.weights[lane_id()][head] : make_float2(-INFINITY, 0.f);
+        const float most = warp_max(weight.x);
+        const float factor = weight.x == -INFINITY ? 0.f : __expf(weight.x - most);
+        const float total = warp_sum(factor * weight.y);
+        if (real) shared.factors[lane_id()][head] = factor;
+        if (lane_id() == 0) shared.merged[head] = make_float2(most, total);
+    }
+
+    __device__ void merge_sources() {
+        const int sources = min(WARPS, split.end - split.begin), at = split.head * SPLITS_MAX + split.index;
+        for (int output = threadIdx.x; output < OUTPUTS; output += THREADS) {
+            const int head = output / HEAD_DIM, dim = output % HEAD_DIM;
+            float value = shared.values[WARPS][head][dim] * shared.factors[WARPS][head];
+            for (int i = 0; i < sources; i++) value += shared.values[i][head][dim] * shared.factors[i][head];
+            if (split.count == 1)
+                params.attended[split.head * OUTPUTS + output] = with_sink(value, shared.merged[head], sinks[head]);
+            else
+                params.partial_values[at * OUTPUTS + output] = value;
+        }
+        if (split.count > 1 && threadIdx.x < GROUP_HEADS)
+            ((float2*)params.partial_weights)[at * GROUP_HEADS + threadIdx.x] = shared.merged[threadIdx.x];
+    }
+
+    // Each block of the KV head merges a part of the outputs.
+    __device__ void merge_splits() {
+        const Range outputs = Range{0, OUTPUTS}.part(split.count, split.index);
+        const int output = outputs.begin + threadIdx.x;
+        if (output >= outputs.end) return;
+        const int head = output / HEAD_DIM;
+        float2 weights[SPLITS_MAX];
+        float values[SPLITS_MAX], most = -INFINITY;
+#pragma unroll
+        for (int i = 0; i < SPLITS_MAX; i++) {
+            const int at = split.head * SPLITS_MAX + min(i, split.count - 1);
+            weights[i] = load_shared_by_blocks((const float2*)params.partial_weights + at * GROUP_HEADS + head);
+            values[i] = load_shared_by_blocks(params.partial_values + at * OUTPUTS + output);
+        }
+#pragma unroll
+        for (int i = 0; i < SPLITS_MAX; i++) most = fmaxf(most, weights[i].x);
+        float value = 0.f, total = 0.f;
+#pragma unroll
+        for (int i = 0; i < SPLITS_MAX; i++) {
+            const float factor = i < split.count ? __expf(weights[i].x - most) : 0.f;
+            value += factor * values[i], total += factor * weights[i].y;
+        }
+        params.attended[split.head * OUTPUTS + output] = with_sink(value, make_float2(most, total), sinks[head]);
+    }
+};

@@ -4,8 +4,6 @@
 // barrier: five a layer. Weights come through rings of shared memory that know nothing of barriers (ring.cuh).
 // Read `decode_steps` at the end first.
 
-constexpr int MARKS = 16;
-
 union Scratch {
     u8 vector[staged_bytes(HIDDEN) > staged_bytes(Q_ROWS) ? staged_bytes(HIDDEN) : staged_bytes(Q_ROWS)];
     u8 inner[USED][staged_bytes(FFN)];
@@ -30,6 +28,20 @@ struct Shared {
 
 extern "C" __device__ const int shared_bytes = sizeof(Shared);
 
+// What the time between two marks went to, in the order in which it passes. The host knows the same names.
+enum Mark {
+    EMBED,
+    QKV_WAIT, QKV_STAGE, QKV_PRODUCT, QKV_FINISH,
+    ATTEND_WAIT, ATTEND,
+    OUT_WAIT, OUT_STAGE, OUT_PRODUCT, OUT_FINISH,
+    GATE_UP_WAIT, GATE_UP_STAGE, GATE_UP_PRODUCT, GATE_UP_FINISH,
+    DOWN_WAIT, DOWN_STAGE, DOWN_PRODUCT, DOWN_FINISH,
+    HEAD_WAIT, HEAD_STAGE, HEAD_PRODUCT, HEAD_FINISH,
+    MARKS,
+};
+
+// Stages are functions of their own, not inlined: the compiler then gives each all registers, instead of carrying what
+// one stage could share with another through all of them. Each takes the ring into registers and puts it back.
 struct Step {
     const Params& params;
     Shared& shared;
@@ -37,28 +49,17 @@ struct Step {
     GridBarrier barrier;
     u32 split_target;
     int layer;
-    float unit; // value of one level of the staged vector
+    u64 marked; // when
 
     __device__ Step(const Params& params, Shared& shared)
-        : params(params), shared(shared), ring(params, shared.plan, shared.chosen[warp_id()], shared.slots[warp_id()][0], shared.barriers[warp_id()]),
-          barrier{params.barrier, 0}, split_target(0), layer(0), unit(0.f) {}
+        : params(params), shared(shared),
+          ring(params, shared.plan, shared.chosen[warp_id()], shared.slots[warp_id()][0], shared.barriers[warp_id()]),
+          barrier{params.barrier, 0}, split_target(0), layer(0), marked(0) {}
 
-    // ---- Inputs
-
-    // x = embedding of the token, and the turns of its position
-    __device__ void begin(u32 token, int position) {
-        const u16* row = params.embedding + (size_t)token * HIDDEN;
-        for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = bf16_to_f32(row[i]);
-        if (threadIdx.x < HALF_DIM) {
-            float sine, cosine;
-            sincosf((float)position * params.frequencies[threadIdx.x], &sine, &cosine);
-            shared.turns[threadIdx.x] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
-        }
-        __syncthreads();
-    }
+    // ---- Inputs. Each returns the value of one level of what it staged.
 
     // Stages norm(x + parts). `known(scale)` is called as soon as the norm's scale is known.
-    template <class Known> __device__ void stage_norm(NormInput& input, const float* parts, Known known) {
+    template <class Known> __device__ float stage_norm(NormInput& input, const float* parts, Known known) {
         input.add(shared.x, parts);
         const float squares = input.squares();
         input.weigh();
@@ -67,125 +68,139 @@ struct Step {
         known(scale);
         if (threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES)
             input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(sum_max.y));
-        unit = sum_max.y * scale / LEVELS;
         __syncthreads();
+        return sum_max.y * scale / LEVELS;
     }
 
-    __device__ void stage_attended() {
+    __device__ float stage_attended() {
         static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
         const bool real = threadIdx.x < Q_ROWS / VALUES;
         const Values values = real ? Values::read_shared_by_blocks(params.attended + threadIdx.x * VALUES) : Values::zero();
         const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
         if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
-        unit = most / LEVELS;
         __syncthreads();
+        return most / LEVELS;
     }
 
-    __device__ void stage_inner() {
+    __device__ float stage_inner() {
         constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, RUNS = div_up(USED * EXPERT_RUNS, THREADS);
-        Values values[RUNS];
+        uint4 bits[RUNS];
         float most = 0.f;
 #pragma unroll
         for (int i = 0; i < RUNS; i++) {
             const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
-            values[i] = Values::zero();
-            if (expert >= USED || at >= FFN) continue;
-            const uint4 bits = load_shared_by_blocks((const uint4*)(params.inner + expert * FFN + at));
-            const u32 words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-            for (int j = 0; j < VALUES; j++) values[i].v[j] = f16_to_f32((u16)(words[j / 2] >> (16 * (j % 2))));
-            most = fmaxf(most, values[i].largest());
+            const bool real = expert < USED && at < FFN;
+            bits[i] = real ? load_shared_by_blocks((const uint4*)(params.inner + expert * FFN + at)) : make_uint4(0, 0, 0, 0);
         }
+#pragma unroll
+        for (int i = 0; i < RUNS; i++) most = fmaxf(most, Values::of_f16(bits[i]).largest());
         most = block_sum_max(shared.of_warps, 0.f, most).y;
 #pragma unroll
         for (int i = 0; i < RUNS; i++) {
             const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS;
-            if (expert < USED) values[i].stage(shared.scratch.inner[expert], run % EXPERT_RUNS, levels_factor(most));
+            if (expert < USED) Values::of_f16(bits[i]).stage(shared.scratch.inner[expert], run % EXPERT_RUNS, levels_factor(most));
         }
-        unit = most / LEVELS;
         __syncthreads();
+        return most / LEVELS;
     }
 
     // ---- Stages
 
-    // The tiles that this block's pieces touch, and whether it has a tile's beginning.
-    template <int TILE_PIECES> __device__ Range tiles(Stage stage) const {
-        const Range pieces = shared.plan.block[stage];
-        return {pieces.begin / TILE_PIECES, div_up(pieces.end, TILE_PIECES)};
-    }
-    template <int TILE_PIECES> __device__ bool begins(Stage stage, int tile) const {
-        return tile * TILE_PIECES >= shared.plan.block[stage].begin;
+    // x = embedding of the token, and the turns of its position
+    __noinline__ __device__ void begin(u32 token, int position) {
+        const u16* row = params.embedding + (size_t)token * HIDDEN;
+        for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = bf16_to_f32(row[i]);
+        if (threadIdx.x < HALF_DIM) {
+            float sine, cosine;
+            sincosf((float)position * params.frequencies[threadIdx.x], &sine, &cosine);
+            shared.turns[threadIdx.x] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
+        }
+        __syncthreads();
+        mark(EMBED);
     }
 
     // qkv_parts = qkv * norm(x) + bias
-    __device__ void qkv(NormInput& input, const float* parts) {
-        stage_norm(input, parts, [](float) {});
-        const Range range = shared.plan.warp(QKV);
-        product_8bit<QkvPack>(ring, range, shared.scratch.vector, shared.zeros,
-                              [&](int tile, float2 sum) { shared.sums.put<QkvPack::PIECES>(range, tile, sum); });
-        __syncthreads();
-        const Range mine = tiles<QkvPack::PIECES>(QKV);
-        for (int i = threadIdx.x; i < (mine.end - mine.begin) * TILE_ROWS; i += THREADS) {
-            const int tile = mine.begin + i / TILE_ROWS, row = tile * TILE_ROWS + i % TILE_ROWS;
-            const bool first = begins<QkvPack::PIECES>(QKV, tile);
-            const float sum = shared.sums.row<QkvPack::PIECES>(shared.plan.warps[QKV], tile, i % TILE_ROWS);
-            const float value = sum * unit * params.qkv_scale[layer * QKV_ROWS + row];
-            params.qkv_parts[(first ? 0 : QKV_ROWS) + row] = value + (first ? params.qkv_bias[layer * QKV_ROWS + row] : 0.f);
-        }
+    __noinline__ __device__ void qkv() {
+        NormInput input(params.attention_norm + layer * HIDDEN);
+        const Row row = Row::of<QKV>(shared.plan);
+        const int at = layer * QKV_ROWS + row.global();
+        const float scale = row.real ? params.qkv_scale[at] : 0.f;
+        const float bias = row.real && row.first ? params.qkv_bias[at] : 0.f;
+        if (layer > 0) barrier.wait();
+        mark(QKV_WAIT);
+        const float unit = stage_norm(input, layer > 0 ? params.down_parts : nullptr, [](float) {});
+        mark(QKV_STAGE);
+        multiply_8bit<QKV, QkvPack>();
+        mark(QKV_PRODUCT);
+        if (row.real)
+            params.qkv_parts[(row.first ? 0 : QKV_ROWS) + row.global()] = shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias;
+        barrier.arrive();
+        mark(QKV_FINISH);
+    }
+
+    __noinline__ __device__ void attend(int position) {
+        const Split split(position, layer % 2 == 0 && WINDOW > 0);
+        Attention attention(params, shared.scratch.attention, shared.turns, split, layer, position);
+        barrier.wait();
+        mark(ATTEND_WAIT);
+        attention.run(split_target);
+        barrier.arrive();
+        mark(ATTEND);
     }
 
     // out_parts = out * attended + bias; router sums += this block's share
-    __device__ void out() {
-        const Range mine = tiles<OutPack::PIECES>(OUT);
-        const int rows = (mine.end - mine.begin) * TILE_ROWS;
-        const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, mine.begin * TILE_ROWS, rows);
-        stage_attended();
-        const Range range = shared.plan.warp(OUT);
-        product_8bit<OutPack>(ring, range, shared.scratch.vector, shared.zeros,
-                              [&](int tile, float2 sum) { shared.sums.put<OutPack::PIECES>(range, tile, sum); });
-        __syncthreads();
-        if (threadIdx.x < OUT_ROWS_MAX) {
-            const int i = threadIdx.x;
-            float share = 0.f;
-            if (i < rows) {
-                const int tile = mine.begin + i / TILE_ROWS, row = tile * TILE_ROWS + i % TILE_ROWS;
-                const bool first = begins<OutPack::PIECES>(OUT, tile);
-                const float sum = shared.sums.row<OutPack::PIECES>(shared.plan.warps[OUT], tile, i % TILE_ROWS);
-                float value = sum * unit * params.out_scale[layer * HIDDEN + row];
-                if (first) value += params.out_bias[layer * HIDDEN + row];
-                params.out_parts[(first ? 0 : HIDDEN) + row] = value;
-                share = (first ? value + shared.x[row] : value) * params.mixture_norm[layer * HIDDEN + row];
-            }
-            shared.router_values[i] = share;
+    __noinline__ __device__ void out() {
+        const Row row = Row::of<OUT>(shared.plan);
+        const Range pieces = shared.plan.block[OUT];
+        const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, pieces.begin / OutPack::PIECES * TILE_ROWS,
+                                   div_up(pieces.end, OutPack::PIECES) * TILE_ROWS);
+        const int at = layer * HIDDEN + row.global();
+        const float scale = row.real ? params.out_scale[at] : 0.f;
+        const float norm = row.real ? params.mixture_norm[at] : 0.f;
+        const float bias = row.real && row.first ? params.out_bias[at] : 0.f;
+        barrier.wait();
+        mark(OUT_WAIT);
+        const float unit = stage_attended();
+        mark(OUT_STAGE);
+        multiply_8bit<OUT, OutPack>();
+        mark(OUT_PRODUCT);
+        if (row.real) {
+            const float value = shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias;
+            params.out_parts[(row.first ? 0 : HIDDEN) + row.global()] = value;
+            shared.router_values[threadIdx.x] = (row.first ? value + shared.x[row.global()] : value) * norm;
+        } else if (threadIdx.x < OUT_ROWS_MAX) {
+            shared.router_values[threadIdx.x] = 0.f;
         }
         __syncthreads();
         router.add(shared.router_values, shared.router_parts, params.router_sums + layer * EXPERTS);
+        barrier.arrive();
+        mark(OUT_FINISH);
     }
 
     // inner = activation(gate_up * norm(x) + bias) of the chosen experts
-    __device__ void gate_up(NormInput& input) {
+    __noinline__ __device__ void gate_up() {
+        NormInput input(params.mixture_norm + layer * HIDDEN);
+        barrier.wait();
+        mark(GATE_UP_WAIT);
         Router router(params.router_sums + layer * EXPERTS, params.router_bias + layer * EXPERTS);
-        stage_norm(input, params.out_parts, [&](float scale) {
-            router.choose(scale, ring.chosen);
-            ring.routed = layer + 1;
-            ring.fill();
+        const float unit = stage_norm(input, params.out_parts, [&](float scale) {
+            router.choose(scale, *ring.chosen);
+            Ring mine = ring;
+            mine.routed = layer + 1;
+            mine.fill();
+            ring = mine;
         });
-        const Range range = shared.plan.warp(GATE_UP);
-        product_mxfp4<GateUpPack, 1>(
-            ring, range, shared.zeros, [&](int) { return shared.scratch.vector; }, [](int) { return 1.f; },
-            [&](int tile, float2 sum) { shared.sums.put<GateUpPack::PIECES>(range, tile, sum); });
-        __syncthreads();
-        const Range mine = tiles<GateUpPack::PIECES>(GATE_UP);
-        const int rows = (mine.end - mine.begin) * TILE_ROWS; // whole warps, or the shuffle below would hang
-        for (int i = threadIdx.x; i < div_up(rows, LANES) * LANES; i += THREADS) {
-            const int tile = mine.begin + min(i, rows - 1) / TILE_ROWS;
-            const int slot = tile / GATE_UP_TILES, row = tile % GATE_UP_TILES * TILE_ROWS + i % TILE_ROWS;
-            const int expert = ring.chosen.experts[slot];
-            const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + expert) * 2 * FFN + row];
-            const float value = shared.sums.row<GateUpPack::PIECES>(shared.plan.warps[GATE_UP], tile, i % TILE_ROWS) * unit + bias;
-            const float up = __shfl_down_sync(~0u, value, 1);
-            if (i % 2 == 0 && i < rows) params.inner[slot * FFN + row / 2] = f32_to_f16(activate(value, up));
-        }
+        mark(GATE_UP_STAGE);
+        const Row row = Row::of<GATE_UP>(shared.plan);
+        const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
+        const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + ring.chosen->experts[slot]) * 2 * FFN + at];
+        multiply_mxfp4<GATE_UP, GateUpPack, 1>([&](int) { return shared.scratch.vector; }, [](int) { return 1.f; });
+        mark(GATE_UP_PRODUCT);
+        const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * unit + bias : 0.f;
+        const float up = __shfl_down_sync(~0u, value, 1);
+        if (row.real && at % 2 == 0) params.inner[slot * FFN + at / 2] = f32_to_f16(activate(value, up));
+        barrier.arrive();
+        mark(GATE_UP_FINISH);
     }
 
     static __device__ float activate(float gate, float up) {
@@ -195,50 +210,85 @@ struct Step {
     }
 
     // down_parts = sum of the chosen experts' shares of down * inner + bias
-    __device__ void down() {
-        stage_inner();
-        constexpr int TILE_PIECES = USED * DownPack::PIECES;
-        const Range range = shared.plan.warp(DOWN);
-        product_mxfp4<DownPack, USED>(
-            ring, range, shared.zeros, [&](int row) { return shared.scratch.inner[row % USED]; },
-            [&](int row) { return ring.chosen.shares[row % USED]; },
-            [&](int tile, float2 sum) { shared.sums.put<TILE_PIECES>(range, tile, sum); });
-        __syncthreads();
-        const Range mine = tiles<TILE_PIECES>(DOWN);
-        for (int i = threadIdx.x; i < (mine.end - mine.begin) * TILE_ROWS; i += THREADS) {
-            const int tile = mine.begin + i / TILE_ROWS, row = tile * TILE_ROWS + i % TILE_ROWS;
-            const bool first = begins<TILE_PIECES>(DOWN, tile);
-            float value = shared.sums.row<TILE_PIECES>(shared.plan.warps[DOWN], tile, i % TILE_ROWS) * unit;
-            if (first)
+    __noinline__ __device__ void down() {
+        const Row row = Row::of<DOWN>(shared.plan);
+        const Chosen& chosen = *ring.chosen;
+        float bias = 0.f;
+        if (row.real && row.first)
 #pragma unroll
-                for (int j = 0; j < USED; j++)
-                    value += ring.chosen.shares[j] * params.down_bias[((size_t)layer * EXPERTS + ring.chosen.experts[j]) * HIDDEN + row];
-            params.down_parts[(first ? 0 : HIDDEN) + row] = value;
-        }
+            for (int i = 0; i < USED; i++) {
+                const size_t expert = (size_t)layer * EXPERTS + chosen.experts[i];
+                bias += chosen.shares[i] * params.down_bias[expert * HIDDEN + row.global()];
+            }
+        barrier.wait();
+        mark(DOWN_WAIT);
+        const float unit = stage_inner();
+        mark(DOWN_STAGE);
+        multiply_mxfp4<DOWN, DownPack, USED>([&](int row) { return shared.scratch.inner[row % USED]; },
+                                             [&](int row) { return chosen.shares[row % USED]; });
+        mark(DOWN_PRODUCT);
+        if (row.real)
+            params.down_parts[(row.first ? 0 : HIDDEN) + row.global()] = shared.sums.row<DOWN>(shared.plan, row) * unit + bias;
         // Everyone has read them: zero for the next token.
         if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[layer * EXPERTS + threadIdx.x] = 0;
+        barrier.arrive();
+        mark(DOWN_FINISH);
     }
 
     // best = this block's largest logit
-    __device__ void head(NormInput& input, u32 step) {
-        stage_norm(input, params.down_parts, [](float) {});
+    __noinline__ __device__ void head(u32 step) {
+        NormInput input(params.final_norm);
+        barrier.wait();
+        mark(HEAD_WAIT);
+        const float unit = stage_norm(input, params.down_parts, [](float) {});
+        mark(HEAD_STAGE);
         float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
         u64 best = 0;
         const Lane lane;
-        product_8bit<HeadPack>(ring, shared.plan.warp(HEAD), shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
+        Ring mine = ring;
+        product_8bit<HeadPack>(mine, shared.plan.warp(HEAD), shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
             if (lane.t > 1) return;
             const int row = tile * TILE_ROWS + lane.g + 8 * lane.t;
             const float logit = (lane.t == 0 ? sum.x : sum.y) * unit * params.head_scale[row];
             if (logits) logits[row] = logit;
             best = max(best, (u64)ordered_key(logit) << 32 | (0xFFFFFFFFu - row));
         });
+        ring = mine;
+        mark(HEAD_PRODUCT);
         for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(~0u, best, step));
         if (lane_id() == 0) shared.best[warp_id()] = best;
         __syncthreads();
-        if (threadIdx.x != 0) return;
-        for (int warp = 1; warp < WARPS; warp++) best = max(best, shared.best[warp]);
-        params.best[blockIdx.x] = best;
-        if (blockIdx.x == 0) *params.halt = *(volatile const u32*)params.stop;
+        if (threadIdx.x == 0) {
+            for (int warp = 1; warp < WARPS; warp++) best = max(best, shared.best[warp]);
+            params.best[blockIdx.x] = best;
+            if (blockIdx.x == 0) *params.halt = *(volatile const u32*)params.stop;
+        }
+        barrier.arrive();
+        barrier.wait();
+        mark(HEAD_FINISH);
+    }
+
+    // ---- Parts of stages
+
+    template <Stage STAGE, class P> __device__ void multiply_8bit() {
+        const Range range = shared.plan.warp(STAGE);
+        Ring mine = ring;
+        product_8bit<P>(mine, range, shared.scratch.vector, shared.zeros,
+                        [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
+        ring = mine;
+        if (range.begin == range.end) shared.sums.put_nothing();
+        __syncthreads();
+    }
+
+    template <Stage STAGE, class P, int ROWS, class Vector, class Weight>
+    __device__ void multiply_mxfp4(Vector vector, Weight weight) {
+        const Range range = shared.plan.warp(STAGE);
+        Ring mine = ring;
+        product_mxfp4<P, ROWS>(mine, range, shared.zeros, vector, weight,
+                               [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
+        ring = mine;
+        if (range.begin == range.end) shared.sums.put_nothing();
+        __syncthreads();
     }
 
     // The token with the largest logit, the first of equals; every warp finds it for itself.
@@ -257,9 +307,8 @@ struct Step {
     }
 
     // Adds the time since the last mark, for whoever wants to know where it goes.
-    u64 marked = 0;
-    __device__ void mark(int what) {
-        if (MARKING == 0 || params.clocks == nullptr || blockIdx.x != 0 || threadIdx.x != 0) return;
+    __device__ void mark(Mark what) {
+        if (MARKING == 0 || blockIdx.x != 0 || threadIdx.x != 0) return;
         u64 now;
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
         if (marked != 0) params.clocks[what] += now - marked;
@@ -280,51 +329,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps(const __gr
         const int position = params.position + i;
         step.begin(token, position);
         for (step.layer = 0; step.layer < LAYERS; step.layer++) {
-            const int layer = step.layer;
-            {
-                NormInput input(params.attention_norm + layer * HIDDEN);
-                if (layer > 0) step.barrier.wait();
-                step.mark(0);
-                step.qkv(input, layer > 0 ? params.down_parts : nullptr);
-            }
-            step.barrier.arrive();
-            step.mark(1);
-            step.barrier.wait();
-            step.mark(2);
-            attend(params, shared.scratch.attention, shared.turns, layer, position, step.split_target);
-            step.barrier.arrive();
-            step.mark(3);
-            step.barrier.wait();
-            step.mark(4);
+            step.qkv();
+            step.attend(position);
             step.out();
-            step.barrier.arrive();
-            step.mark(5);
-            {
-                NormInput input(params.mixture_norm + layer * HIDDEN);
-                step.barrier.wait();
-                step.mark(6);
-                step.gate_up(input);
-            }
-            step.barrier.arrive();
-            step.mark(7);
-            step.barrier.wait();
-            step.mark(8);
+            step.gate_up();
             step.down();
-            step.barrier.arrive();
-            step.mark(9);
         }
-        NormInput input(params.final_norm);
-        step.barrier.wait();
-        step.mark(10);
-        step.head(input, i);
-        step.barrier.arrive();
-        step.mark(11);
-        step.barrier.wait();
+        step.head(i);
         token = step.largest();
         step.tell(i, token);
         if (i + 1 < params.forced_count) token = params.forced[i + 1];
         if (load_shared_by_blocks(params.halt)) break;
-        step.mark(12);
     }
     step.ring.drain();
 }

@@ -77,15 +77,74 @@ __device__ inline Range pieces_of_warp(Stage stage, int warp) {
     return Range{block.begin / HeadPack::PIECES, block.end / HeadPack::PIECES}.part(WARPS, warp).times(HeadPack::PIECES);
 }
 
-// All of them, worked out once.
+// Pieces that add up to one tile of sums.
+__host__ __device__ constexpr int tile_pieces(Stage stage) {
+    return stage == QKV ? QkvPack::PIECES
+         : stage == OUT ? OutPack::PIECES
+         : stage == GATE_UP ? GateUpPack::PIECES
+         : stage == DOWN ? USED * DownPack::PIECES
+                         : HeadPack::PIECES;
+}
+
+// Which warps have pieces of a tile: consecutive ones. All but the first of them begin with it.
+struct TileWarps {
+    u8 first, last;
+    u8 second; // the first of them has another tile before this one
+};
+
+constexpr int TILES_MAX = WARPS + 2; // that a block's pieces touch, but for the head
+
+// All of it, worked out once.
 struct Plan {
     Range block[STAGES];
     Range warps[STAGES][WARPS];
+    TileWarps tiles[HEAD][TILES_MAX];
 
+    // Needs a barrier after it.
     __device__ void make() {
         for (int i = threadIdx.x; i < STAGES * WARPS; i += THREADS)
             warps[i / WARPS][i % WARPS] = pieces_of_warp((Stage)(i / WARPS), i % WARPS);
         if (threadIdx.x < STAGES) block[threadIdx.x] = block_pieces((Stage)threadIdx.x);
+        for (int i = threadIdx.x; i < HEAD * TILES_MAX; i += THREADS) {
+            const Stage stage = (Stage)(i / TILES_MAX);
+            const int pieces = tile_pieces(stage);
+            const int tile = block_pieces(stage).begin / pieces + i % TILES_MAX;
+            tiles[stage][i % TILES_MAX] = warps_of(stage, tile * pieces, (tile + 1) * pieces);
+        }
     }
+
+    static __device__ TileWarps warps_of(Stage stage, int begin, int end) {
+        TileWarps found = {1, 0, 0}; // none
+        bool any = false;
+        for (int warp = 0; warp < WARPS; warp++) {
+            const Range range = pieces_of_warp(stage, warp);
+            if (max(range.begin, begin) >= min(range.end, end)) continue;
+            if (!any) found.first = warp, found.second = range.begin < begin;
+            found.last = warp, any = true;
+        }
+        return found;
+    }
+
     __device__ Range warp(Stage stage) const { return warps[stage][warp_id()]; }
+};
+
+// The row of a stage's output that this thread finishes.
+struct Row {
+    bool real;    // there is one
+    int tile;     // of the stage
+    int index;    // of the tiles this block has pieces of
+    int in_tile;
+    bool first;   // this block has the tile's beginning
+
+    template <Stage STAGE> static __device__ Row of(const Plan& plan) {
+        constexpr int PIECES = tile_pieces(STAGE);
+        const Range pieces = plan.block[STAGE];
+        Row row;
+        row.index = threadIdx.x / TILE_ROWS, row.in_tile = threadIdx.x % TILE_ROWS;
+        row.tile = pieces.begin / PIECES + row.index;
+        row.real = row.tile * PIECES < pieces.end;
+        row.first = row.tile * PIECES >= pieces.begin;
+        return row;
+    }
+    __device__ int global() const { return tile * TILE_ROWS + in_tile; }
 };

@@ -93,13 +93,21 @@ __device__ inline void product_8bit(Ring& ring, Range range, const u8* vector, c
 
 // ---- MXFP4
 
-// Four codes to four bytes, twice their value: those above zero, zero for the others (bit 3 of a selector copies the sign
-// of the byte it names, and all these bytes have none).
-__device__ inline u32 positive(u32 codes) {
-    u32 bytes;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(0x03020100u), "r"(0x0C080604u), "r"(codes));
-    return bytes;
-}
+// Codes to bytes, twice their value: those above zero, and zero for the others (bit 3 of a selector copies the sign of the
+// byte it names, and none of these has one).
+struct Levels {
+    u32 low, high;
+    // Written so that the compiler keeps them in registers: it would make them anew for each use.
+    __device__ Levels() {
+        asm volatile("mov.b32 %0, 0x03020100;" : "=r"(low));
+        asm volatile("mov.b32 %0, 0x0C080604;" : "=r"(high));
+    }
+    __device__ u32 positive(u32 codes) const {
+        u32 bytes;
+        asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(codes));
+        return bytes;
+    }
+};
 
 struct Weights4 {
     uint4 w[2]; // (row half) codes of a block
@@ -110,18 +118,19 @@ struct Weights4 {
         w[1] = *(const uint4*)(group + index * 16 + blocks * 128);
         scales = *(const u16*)(group + blocks * 256 + index * 2);
     }
-    static __device__ void step(u32 top, u32 bottom, u32 b0, u32 b1, int (&plus)[4], int (&minus)[4]) {
+    static __device__ void step(const Levels& levels, u32 top, u32 bottom, u32 b0, u32 b1, int (&plus)[4], int (&minus)[4]) {
         const u32 top_signs = top ^ 0x88888888u, bottom_signs = bottom ^ 0x88888888u;
-        mma(plus, positive(top), positive(bottom), positive(top >> 16), positive(bottom >> 16), b0, b1);
-        mma(minus, positive(top_signs), positive(bottom_signs), positive(top_signs >> 16), positive(bottom_signs >> 16), b0, b1);
+        mma(plus, levels.positive(top), levels.positive(bottom), levels.positive(top >> 16), levels.positive(bottom >> 16), b0, b1);
+        mma(minus, levels.positive(top_signs), levels.positive(bottom_signs), levels.positive(top_signs >> 16),
+            levels.positive(bottom_signs >> 16), b0, b1);
     }
     // Adds the two rows' products with the block, twice their value.
-    __device__ void times(const uint4 (&x)[2], float2& sum) const {
+    __device__ void times(const Levels& levels, const uint4 (&x)[2], float2& sum) const {
         int plus[4] = {0, 0, 0, 0}, minus[4] = {0, 0, 0, 0};
-        step(w[0].x, w[1].x, x[0].x, x[0].y, plus, minus);
-        step(w[0].y, w[1].y, x[0].z, x[0].w, plus, minus);
-        step(w[0].z, w[1].z, x[1].x, x[1].y, plus, minus);
-        step(w[0].w, w[1].w, x[1].z, x[1].w, plus, minus);
+        step(levels, w[0].x, w[1].x, x[0].x, x[0].y, plus, minus);
+        step(levels, w[0].y, w[1].y, x[0].z, x[0].w, plus, minus);
+        step(levels, w[0].z, w[1].z, x[1].x, x[1].y, plus, minus);
+        step(levels, w[0].w, w[1].w, x[1].z, x[1].w, plus, minus);
         const int top = (plus[0] - minus[0]) * 256 + plus[1] - minus[1];
         const int bottom = (plus[2] - minus[2]) * 256 + plus[3] - minus[3];
         sum.x += __uint_as_float((scales & 0xFFu) << 23) * (float)top;
@@ -134,6 +143,7 @@ struct Weights4 {
 template <class P, int ROWS, class Vector, class Weight, class Finish>
 __device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
     const Lane lane;
+    const Levels levels;
     int row = range.begin / P::PIECES, piece = range.begin % P::PIECES;
     float2 sum = {0.f, 0.f};
     for (int left = range.end - range.begin; left > 0; left--) {
@@ -148,9 +158,9 @@ __device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, V
             second.load(slot + P::GROUP_BYTES, lane, GROUP_BLOCKS);
             ring.release();
             staged.load(piece * 2, x);
-            first.times(x, part);
+            first.times(levels, x, part);
             staged.load(piece * 2 + 1, y);
-            second.times(y, part);
+            second.times(levels, y, part);
         } else {
             constexpr int GROUPS = P::GROUPS - (P::PIECES - 1) * P::PIECE_GROUPS; // in the last piece
 #pragma unroll
@@ -161,7 +171,7 @@ __device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, V
                 weights.load(slot + i * P::GROUP_BYTES, lane, blocks);
                 if (lane.t >= blocks) weights.scales = 0;
                 staged.load(piece * 2 + i, x);
-                weights.times(x, part);
+                weights.times(levels, x, part);
             }
             ring.release();
         }
@@ -184,23 +194,23 @@ struct TileSums {
     float sums[WARPS][2][TILE_ROWS];
 
     // Takes a warp's sums of a tile: the first one it touches, or the one after.
-    template <int TILE_PIECES> __device__ void put(Range range, int tile, float2 sum) {
+    template <Stage STAGE> __device__ void put(Range range, int tile, float2 sum) {
         const Lane lane;
         if (lane.t != 0) return;
-        float* at = sums[warp_id()][tile != range.begin / TILE_PIECES];
+        float* at = sums[warp_id()][tile != range.begin / tile_pieces(STAGE)];
         at[lane.g] = sum.x, at[lane.g + 8] = sum.y;
     }
 
+    // A warp without pieces adds nothing, wherever it stands.
+    __device__ void put_nothing() {
+        if (lane_id() < TILE_ROWS) sums[warp_id()][0][lane_id()] = 0.f;
+    }
+
     // A row's sum over all warps, in their order.
-    template <int TILE_PIECES> __device__ float row(const Range (&ranges)[WARPS], int tile, int row) const {
-        float sum = 0.f;
-#pragma unroll 4
-        for (int warp = 0; warp < WARPS; warp++) {
-            const Range range = ranges[warp];
-            if (range.begin == range.end) continue;
-            const int first = range.begin / TILE_PIECES, last = (range.end - 1) / TILE_PIECES;
-            if (tile == first || tile == last) sum += sums[warp][tile != first][row];
-        }
+    template <Stage STAGE> __device__ float row(const Plan& plan, const Row& row) const {
+        const TileWarps warps = plan.tiles[STAGE][row.index];
+        float sum = sums[warps.first][warps.second][row.in_tile];
+        for (int warp = warps.first + 1; warp <= warps.last; warp++) sum += sums[warp][0][row.in_tile];
         return sum;
     }
 };

@@ -12,9 +12,9 @@ struct Chosen {
 };
 
 struct Ring {
-    const Params& params;
-    const Plan& plan;
-    Chosen& chosen; // in the layer `routed - 1`
+    const Params* all;
+    const Plan* plan;
+    Chosen* chosen; // in the layer `routed - 1`
     u8* slots;      // (SLOTS, SLOT_BYTES) of this warp
     u64* barriers;  // (SLOTS)
     int routed;     // layers of this step whose experts are known
@@ -23,8 +23,10 @@ struct Ring {
     Stage stage;
     int layer;
     const u8* from;
-    int piece;      // of its tile
-    int next, end;  // pieces of this warp in this stage
+    int run;        // pieces that follow in the same tile
+    int until_last; // pieces before the tile's last one, which is smaller
+    u32 bytes, last_bytes;
+    int next, end;  // pieces of this warp in this stage, after the run
     int steps_left; // whole steps after the one of the next piece
 
     int fill_slot; // where it goes
@@ -33,7 +35,7 @@ struct Ring {
     u32 use_parity;
 
     __device__ Ring(const Params& params, const Plan& plan, Chosen& chosen, u8* slots, u64* barriers)
-        : params(params), plan(plan), chosen(chosen), slots(slots), barriers(barriers), routed(0),
+        : all(&params), plan(&plan), chosen(&chosen), slots(slots), barriers(barriers), routed(0),
           steps_left(params.steps - 1), fill_slot(0), waiting(0), use_slot(0), use_parity(0) {
         if (lane_id() == 0)
             for (int i = 0; i < SLOTS; i++) copy_barrier_init(&barriers[i]);
@@ -44,12 +46,12 @@ struct Ring {
 
     __device__ void enter(Stage stage_, int layer_) {
         stage = stage_, layer = layer_;
-        const Range range = plan.warp(stage);
+        const Range range = plan->warp(stage);
         next = range.begin, end = range.end;
-        from = nullptr;
+        run = 0;
     }
 
-    // Goes on to the stage whose pieces come next. False after the last one.
+    // Goes on to the stage whose pieces come next. False if there is none, or its experts are not known yet.
     __device__ bool advance() {
         while (next == end) {
             if (stage == HEAD) {
@@ -63,58 +65,47 @@ struct Ring {
                 enter((Stage)(stage + 1), layer);
             }
         }
-        return true;
+        return (stage != GATE_UP && stage != DOWN) || layer < routed;
     }
 
-    // Finds piece `next` of matrices that follow one another.
-    template <class P> __device__ void locate(const u8* matrix, int row) {
-        piece = next % P::PIECES;
-        from = matrix + (size_t)row * P::TILE_BYTES + piece * P::PIECE_BYTES;
+    template <class P> __device__ void locate(const u8* matrices, int tile) {
+        const int piece = next % P::PIECES;
+        from = matrices + (size_t)tile * P::TILE_BYTES + piece * P::PIECE_BYTES;
+        run = min(P::PIECES - piece, end - next);
+        until_last = P::PIECES - 1 - piece;
+        bytes = P::PIECE_BYTES, last_bytes = P::piece_bytes(P::PIECES - 1);
+        next += run;
     }
 
-    __device__ void locate() {
-        switch (stage) {
-        case QKV: return locate<QkvPack>(params.qkv, layer * QKV_TILES + next / QkvPack::PIECES);
-        case OUT: return locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::PIECES);
-        case GATE_UP: {
+    // Finds the next run of pieces.
+    __device__ bool locate() {
+        if (!advance()) return false;
+        if (stage == QKV) {
+            locate<QkvPack>(all->qkv, layer * QKV_TILES + next / QkvPack::PIECES);
+        } else if (stage == OUT) {
+            locate<OutPack>(all->out, layer * HIDDEN_TILES + next / OutPack::PIECES);
+        } else if (stage == GATE_UP) {
             const int row = next / GateUpPack::PIECES;
-            const int expert = layer * EXPERTS + chosen.experts[row / GATE_UP_TILES];
-            return locate<GateUpPack>(params.gate_up, expert * GATE_UP_TILES + row % GATE_UP_TILES);
-        }
-        case DOWN: {
+            const int expert = layer * EXPERTS + chosen->experts[row / GATE_UP_TILES];
+            locate<GateUpPack>(all->gate_up, expert * GATE_UP_TILES + row % GATE_UP_TILES);
+        } else if (stage == DOWN) {
             const int row = next / DownPack::PIECES;
-            const int expert = layer * EXPERTS + chosen.experts[row % USED];
-            return locate<DownPack>(params.down, expert * HIDDEN_TILES + row / USED);
+            const int expert = layer * EXPERTS + chosen->experts[row % USED];
+            locate<DownPack>(all->down, expert * HIDDEN_TILES + row / USED);
+        } else {
+            locate<HeadPack>(all->head, next / HeadPack::PIECES);
         }
-        default: return locate<HeadPack>(params.head, next / HeadPack::PIECES);
-        }
-    }
-
-    template <class P> __device__ u32 bytes_of(bool& ends) const {
-        ends = piece + 1 == P::PIECES;
-        return P::piece_bytes(piece);
-    }
-
-    __device__ u32 bytes(bool& ends) const {
-        switch (stage) {
-        case OUT: return bytes_of<OutPack>(ends);
-        case GATE_UP: return bytes_of<GateUpPack>(ends);
-        case DOWN: return bytes_of<DownPack>(ends);
-        default: return bytes_of<QkvPack>(ends);
-        }
+        return true;
     }
 
     // Brings pieces while there is room and they are known.
     __device__ void fill() {
-        while (waiting < SLOTS && advance()) {
-            if (stage == GATE_UP && layer >= routed) return;
-            if (from == nullptr) locate();
-            bool ends;
-            const u32 size = bytes(ends);
+        while (waiting < SLOTS && (run > 0 || locate())) {
+            const u32 size = until_last == 0 ? last_bytes : bytes;
             if (lane_id() == 0) copy_begin(slots + fill_slot * SLOT_BYTES, from, size, &barriers[fill_slot]);
-            from = ends ? nullptr : from + size;
+            from += size;
             fill_slot = fill_slot + 1 < SLOTS ? fill_slot + 1 : 0;
-            piece++, next++, waiting++;
+            run--, until_last--, waiting++;
         }
     }
 

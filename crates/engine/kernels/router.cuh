@@ -14,12 +14,13 @@ constexpr int ROUTER_PART_ROWS = div_up(OUT_ROWS_MAX, ROUTER_PARTS);
 struct RouterWeights {
     u16 weights[ROUTER_PART_ROWS];
 
-    __device__ RouterWeights(const u16* router, int first_row, int rows) {
+    // Rows from `first_row` up to `end_row` are the block's.
+    __device__ RouterWeights(const u16* router, int first_row, int end_row) {
         const int expert = threadIdx.x % ROUTER_LANES, part = threadIdx.x / ROUTER_LANES;
 #pragma unroll
         for (int i = 0; i < ROUTER_PART_ROWS; i++) {
             const int row = i * ROUTER_PARTS + part;
-            const bool real = row < rows && expert < EXPERTS;
+            const bool real = first_row + row < end_row && expert < EXPERTS;
             weights[i] = real ? router[(size_t)(first_row + row) * EXPERTS + expert] : 0;
         }
     }

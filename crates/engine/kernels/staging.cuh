@@ -27,6 +27,13 @@ struct Values {
         *(float4*)(values.v + 4) = load_shared_by_blocks((const float4*)at + 1);
         return values;
     }
+    __device__ static Values of_f16(uint4 bits) {
+        const u32 words[4] = {bits.x, bits.y, bits.z, bits.w};
+        Values values;
+#pragma unroll
+        for (int i = 0; i < VALUES; i++) values.v[i] = f16_to_f32((u16)(words[i / 2] >> (16 * (i % 2))));
+        return values;
+    }
     __device__ void write(float* at) const {
         ((float4*)at)[0] = *(const float4*)v;
         ((float4*)at)[1] = *(const float4*)(v + 4);

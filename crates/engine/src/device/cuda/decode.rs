@@ -11,8 +11,32 @@ use cudarc::driver::sys::{CUevent_flags, CUfunction_attribute_enum};
 use cudarc::driver::{CudaFunction, CudaModule, LaunchConfig, PushKernelArg};
 use std::sync::Arc;
 
-/// Marks in the kernel between which it measures time: `MARKS` in `kernels/decode.cu`.
-const MARKS: usize = 16;
+/// Marks in the kernel between which it measures time: `Mark` in `kernels/decode.cu`.
+pub const MARKS: [&str; 23] = [
+    "embed",
+    "qkv wait",
+    "qkv stage",
+    "qkv product",
+    "qkv finish",
+    "attend wait",
+    "attend",
+    "out wait",
+    "out stage",
+    "out product",
+    "out finish",
+    "gate-up wait",
+    "gate-up stage",
+    "gate-up product",
+    "gate-up finish",
+    "down wait",
+    "down stage",
+    "down product",
+    "down finish",
+    "head wait",
+    "head stage",
+    "head product",
+    "head finish",
+];
 
 pub struct Decoder {
     pub shape: Shape,
@@ -262,7 +286,7 @@ impl Scratch {
             router_sums: card.zeros(8 * shape.layers * shape.experts)?,
             best: card.zeros(8 * shape.grid)?,
             counters: card.zeros(3 * COUNTER_BYTES)?,
-            clocks: card.zeros(8 * MARKS)?,
+            clocks: card.zeros(8 * MARKS.len())?,
         })
     }
 
