@@ -4,14 +4,15 @@
 // of the same instruction what rounding to bf16 left over, so queries and shares keep f32's worth of precision for free.
 //
 // The cache lies in blocks of 32 tokens. Keys are (token, dim), values (dim, token): a lane then reads 16 bytes at a time
-// in the order in which the instructions want them. One warp takes one block at a time. Long contexts are split over
+// in the order in which the instructions want them. One warp takes half a block at a time. Long contexts are split over
 // several blocks of the grid, which merge what they found.
 
 static_assert(HEAD_DIM == 64 && GROUP_HEADS == 8 && KV_BLOCK_TOKENS == 32, "the shapes of the instructions");
 constexpr int HALF_DIM = HEAD_DIM / 2;
 constexpr int HALF_BLOCK = KV_BLOCK_TOKENS * HEAD_DIM; // values of the keys, or of the values, in a block
 constexpr int SPLITS_MAX = GRID / KV_HEADS;
-constexpr int SPLIT_BLOCKS_MIN = 8; // fewer are not worth another split
+constexpr int UNIT_TOKENS = 16; // that a warp takes at a time
+constexpr int SPLIT_UNITS_MIN = WARPS; // fewer are not worth another split
 constexpr int OUTPUTS = GROUP_HEADS * HEAD_DIM;
 
 constexpr int SOURCES = WARPS + 1; // of sums in a block: its warps, and the newest token
@@ -31,12 +32,12 @@ struct Split {
     int head;         // KV head
     int index, count; // of the splits
     int first;        // position seen first
-    int begin, end;   // cache blocks of this split
+    int begin, end;   // units of cached tokens of this split
 
     __device__ Split(int position, bool windowed) : head(blockIdx.x % KV_HEADS), index(blockIdx.x / KV_HEADS) {
         first = windowed ? max(0, position + 1 - WINDOW) : 0;
-        const int from = first / KV_BLOCK_TOKENS, to = max(from, div_up(position, KV_BLOCK_TOKENS));
-        count = windowed ? 1 : max(1, min(SPLITS_MAX, div_up(to - from, SPLIT_BLOCKS_MIN)));
+        const int from = first / UNIT_TOKENS, to = max(from, div_up(position, UNIT_TOKENS));
+        count = windowed ? 1 : max(1, min(SPLITS_MAX, div_up(to - from, SPLIT_UNITS_MIN)));
         begin = from + share_begin(to - from, count, index);
         end = from + share_begin(to - from, count, index + 1);
         if (idle()) begin = end = 0;
@@ -45,25 +46,25 @@ struct Split {
     __device__ bool newest() const { return index == count - 1; }
 };
 
-// A block of keys and values, in registers. Lane 4 * g + t.
-struct KvBlock {
-    uint4 k[4][2]; // token 8 (g / 2) + 2 n + g % 2, dims 16 t ..
-    uint4 v[8];    // dim 8 n + g, tokens 8 t ..
+// Keys and values of a unit, in registers. Lane 4 * g + t.
+struct KvUnit {
+    uint4 k[2][2]; // token 4 (g / 2) + 2 n + g % 2, dims 16 t ..
+    uint2 v[8];    // dim 8 n + g, tokens 4 t ..
 
-    __device__ void load_keys(const u16* block) {
+    __device__ void load_keys(const u16* keys) {
         const Lane lane;
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            const int token = 8 * (lane.g / 2) + 2 * n + lane.g % 2;
-            const uint4* from = (const uint4*)(block + token * HEAD_DIM + lane.t * 16);
+        for (int n = 0; n < 2; n++) {
+            const int token = 4 * (lane.g / 2) + 2 * n + lane.g % 2;
+            const uint4* from = (const uint4*)(keys + token * HEAD_DIM + lane.t * 16);
             k[n][0] = load_shared_by_blocks(from), k[n][1] = load_shared_by_blocks(from + 1);
         }
     }
-    __device__ void load_values(const u16* block) {
+    __device__ void load_values(const u16* values) {
         const Lane lane;
 #pragma unroll
         for (int n = 0; n < 8; n++)
-            v[n] = load_shared_by_blocks((const uint4*)(block + HALF_BLOCK + (8 * n + lane.g) * KV_BLOCK_TOKENS + lane.t * 8));
+            v[n] = load_shared_by_blocks((const uint2*)(values + (8 * n + lane.g) * KV_BLOCK_TOKENS + lane.t * 4));
     }
 };
 
@@ -91,10 +92,10 @@ struct Attending {
         for (int n = 0; n < 8; n++) sum[n][0] = sum[n][1] = sum[n][2] = sum[n][3] = 0.f;
     }
 
-    // Scores of token 8 t + 2 n + j in scores[n][j].
-    __device__ void score(const uint4 (&k)[4][2], float (&scores)[4][2]) const {
+    // Scores of token 4 t + 2 n + j in scores[n][j].
+    __device__ void score(const uint4 (&k)[2][2], float (&scores)[2][2]) const {
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
+        for (int n = 0; n < 2; n++) {
             float d[4] = {0.f, 0.f, 0.f, 0.f};
             mma_bf16(d, q[0][0], q[1][0], q[0][1], q[1][1], k[n][0].x, k[n][0].y);
             mma_bf16(d, q[0][2], q[1][2], q[0][3], q[1][3], k[n][0].z, k[n][0].w);
@@ -104,11 +105,18 @@ struct Attending {
         }
     }
 
-    // Scores become powers, relative to the largest score so far.
-    __device__ void weigh(float (&scores)[4][2]) {
+    // Scores become powers, relative to the largest score so far. Tokens before `first` or from `end` on (positions in the
+    // unit) are not seen.
+    __device__ void weigh(float (&scores)[2][2], int first, int end) {
+        const Lane lane;
         float larger = most;
 #pragma unroll
-        for (int n = 0; n < 4; n++) larger = fmaxf(larger, fmaxf(scores[n][0], scores[n][1]));
+        for (int i = 0; i < 4; i++) {
+            const int token = 4 * lane.t + i;
+            float& score = scores[i / 2][i % 2];
+            if (token < first || token >= end) score = -INFINITY;
+            larger = fmaxf(larger, score);
+        }
         larger = fmaxf(larger, __shfl_xor_sync(~0u, larger, 1));
         larger = fmaxf(larger, __shfl_xor_sync(~0u, larger, 2));
         const float shrink = most == larger ? 1.f : __expf(most - larger);
@@ -118,37 +126,22 @@ struct Attending {
         for (int n = 0; n < 8; n++)
             for (int i = 0; i < 4; i++) sum[n][i] *= shrink;
 #pragma unroll
-        for (int n = 0; n < 4; n++)
-            for (int j = 0; j < 2; j++) total += scores[n][j] = most == -INFINITY ? 0.f : __expf(scores[n][j] - most);
+        for (int i = 0; i < 4; i++) {
+            float& score = scores[i / 2][i % 2];
+            score = most == -INFINITY ? 0.f : __expf(score - most);
+            total += score;
+        }
     }
 
-    __device__ void add(const uint4 (&values)[8], const float (&powers)[4][2]) {
-        u32 high[4], low[4];
+    __device__ void add(const uint2 (&values)[8], const float (&powers)[2][2]) {
+        u32 high[2], low[2];
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
+        for (int n = 0; n < 2; n++) {
             high[n] = pack_bf16(powers[n][0], powers[n][1]);
             low[n] = pack_bf16(powers[n][0] - bf16_to_f32((u16)high[n]), powers[n][1] - bf16_to_f32((u16)(high[n] >> 16)));
         }
 #pragma unroll
-        for (int n = 0; n < 8; n++) {
-            mma_bf16(sum[n], high[0], low[0], high[1], low[1], values[n].x, values[n].y);
-            mma_bf16(sum[n], high[2], low[2], high[3], low[3], values[n].z, values[n].w);
-        }
-    }
-
-    // Tokens before `first` or from `end` on (positions in the block) are not seen.
-    __device__ void add(const KvBlock& block, int first, int end) {
-        const Lane lane;
-        float scores[4][2];
-        score(block.k, scores);
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-            for (int j = 0; j < 2; j++) {
-                const int token = 8 * lane.t + 2 * n + j;
-                if (token < first || token >= end) scores[n][j] = -INFINITY;
-            }
-        weigh(scores);
-        add(block.v, scores);
+        for (int n = 0; n < 8; n++) mma_bf16(sum[n], high[0], low[0], high[1], low[1], values[n].x, values[n].y);
     }
 
     __device__ void put(AttentionShared& shared) {
@@ -174,35 +167,37 @@ __device__ inline float with_sink(float value, float2 weight, float sink) {
 
 // Heads of the token at `position`, from `qkv_parts` to `attended`.
 struct Attention {
-    const Params& params;
     AttentionShared& shared;
     const float2* turns;
     Split split;
     u16* cache; // of this layer and KV head
     const float* sinks;
     int position;
-    KvBlock block;     // this warp's next one
-    const u16* source; // where it lies, or null
+    KvUnit unit; // this warp's next one
 
     // Asks for what does not depend on the newest token.
-    __device__ Attention(const Params& params, AttentionShared& shared, const float2* turns, const Split& split, int layer, int position)
-        : params(params), shared(shared), turns(turns), split(split),
+    __device__ Attention(AttentionShared& shared, const float2* turns, const Split& split, int layer, int position)
+        : shared(shared), turns(turns), split(split),
           cache(params.cache + ((size_t)layer * params.cache_blocks * KV_HEADS + split.head) * 2 * HALF_BLOCK),
           sinks(params.sinks + layer * HEADS + split.head * GROUP_HEADS), position(position) {
-        source = split.begin + warp_id() < split.end ? cached(split.begin + warp_id()) : nullptr;
-        if (source) block.load_keys(source);
+        const int index = split.begin + warp_id();
+        if (index >= split.end) return;
+        unit.load_keys(keys(index));
+        unit.load_values(values(index));
     }
 
-    __device__ u16* cached(int index) const { return cache + (size_t)params.blocks[index] * KV_HEADS * 2 * HALF_BLOCK; }
+    __device__ u16* cached(int block) const { return cache + (size_t)params.blocks[block] * KV_HEADS * 2 * HALF_BLOCK; }
+
+    __device__ const u16* keys(int unit) const { return cached(unit / 2) + unit % 2 * UNIT_TOKENS * HEAD_DIM; }
+
+    __device__ const u16* values(int unit) const { return cached(unit / 2) + HALF_BLOCK + unit % 2 * UNIT_TOKENS; }
 
     __device__ float qkv(int row) const {
         return load_shared_by_blocks(&params.qkv_parts[row]) + load_shared_by_blocks(&params.qkv_parts[QKV_ROWS + row]);
     }
 
-    __device__ void run(u32& split_target) {
-        if (split.count > 1) split_target += split.count;
-        if (split.idle()) return;
-        if (source) block.load_values(source);
+    // `split_target`: what the count of this head's finished splits will be.
+    __device__ void run(u32 split_target) {
         prepare();
         __syncthreads();
         if (warp_id() < GROUP_HEADS) score_newest(warp_id());
@@ -214,9 +209,8 @@ struct Attention {
         if (split.count == 1) return;
         __syncthreads();
         if (threadIdx.x == 0) {
-            u32* count = &params.split_counts[split.head];
-            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(count) : "memory");
-            GridBarrier::wait_for_count(count, split_target);
+            count_up(&params.split_counts[split.head]);
+            wait_for_count(&params.split_counts[split.head], split_target);
         }
         __syncthreads();
         merge_splits();
@@ -274,12 +268,14 @@ struct Attention {
     __device__ void attend() {
         Attending attending(shared);
         for (int index = split.begin + warp_id(); index < split.end; index += WARPS) {
-            const int start = index * KV_BLOCK_TOKENS;
-            attending.add(block, split.first - start, position - start);
-            if (index + WARPS >= split.end) break;
-            source = cached(index + WARPS);
-            block.load_keys(source);
-            block.load_values(source);
+            const bool more = index + WARPS < split.end;
+            const int start = index * UNIT_TOKENS;
+            float scores[2][2];
+            attending.score(unit.k, scores);
+            if (more) unit.load_keys(keys(index + WARPS));
+            attending.weigh(scores, split.first - start, position - start);
+            attending.add(unit.v, scores);
+            if (more) unit.load_values(values(index + WARPS));
         }
         attending.put(shared);
     }

@@ -8,6 +8,10 @@ union Scratch {
     u8 vector[staged_bytes(HIDDEN) > staged_bytes(Q_ROWS) ? staged_bytes(HIDDEN) : staged_bytes(Q_ROWS)];
     u8 inner[USED][staged_bytes(FFN)];
     AttentionShared attention;
+    struct {
+        float values[OUT_ROWS_MAX];
+        float parts[THREADS];
+    } router;
 };
 
 struct Shared {
@@ -15,15 +19,37 @@ struct Shared {
     alignas(16) Scratch scratch;
     alignas(16) float x[HIDDEN]; // the residual stream, the same in every block
     u64 barriers[WARPS][SLOTS];
+    Ring rings[WARPS];
     alignas(16) u8 zeros[32];
     float2 of_warps[WARPS];
     float2 turns[HALF_DIM]; // cosine and sine of this position
     Plan plan;
     Chosen chosen[WARPS]; // the same for every warp
     TileSums sums;
-    float router_values[OUT_ROWS_MAX];
-    float router_parts[THREADS];
     u64 best[WARPS];
+    u32 split_target; // finished splits of each KV head, once the latest layer that had some is done
+    u64 marked;       // when the last mark was
+};
+
+static_assert(sizeof(Shared) <= 227 * 1024, "what a block can have");
+
+extern __shared__ __align__(128) u8 shared_memory[];
+#define shared (*(Shared*)shared_memory)
+
+__device__ inline u8* Ring::slot(int index) { return shared.slots[warp_id()][index]; }
+__device__ inline u64* Ring::barrier(int index) { return &shared.barriers[warp_id()][index]; }
+__device__ inline const Plan& Ring::plan() { return shared.plan; }
+__device__ inline const Chosen& Ring::chosen() { return shared.chosen[warp_id()]; }
+
+// A warp's ring, in registers for as long as it is worked with.
+struct RingInUse {
+    Ring ring;
+    __device__ RingInUse() : ring(shared.rings[warp_id()]) {}
+    __device__ ~RingInUse() {
+        __syncwarp();
+        if (lane_id() == 0) shared.rings[warp_id()] = ring;
+        __syncwarp();
+    }
 };
 
 extern "C" __device__ const int shared_bytes = sizeof(Shared);
@@ -40,306 +66,308 @@ enum Mark {
     MARKS,
 };
 
-// Stages are functions of their own, not inlined: the compiler then gives each all registers, instead of carrying what
-// one stage could share with another through all of them. Each takes the ring into registers and puts it back.
-struct Step {
-    const Params& params;
-    Shared& shared;
-    Ring ring;
-    GridBarrier barrier;
-    u32 split_target;
-    int layer;
-    u64 marked; // when
+// Adds the time since the last mark, for whoever wants to know where it goes.
+__device__ inline void mark(Mark what) {
+    if (MARKING == 0 || blockIdx.x != 0 || threadIdx.x != 0) return;
+    u64 now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    if (shared.marked != 0) params.clocks[what] += now - shared.marked;
+    shared.marked = now;
+}
 
-    __device__ Step(const Params& params, Shared& shared)
-        : params(params), shared(shared),
-          ring(params, shared.plan, shared.chosen[warp_id()], shared.slots[warp_id()][0], shared.barriers[warp_id()]),
-          barrier{params.barrier, 0}, split_target(0), layer(0), marked(0) {}
+// ---- Inputs. Each returns the value of one level of what it staged.
 
-    // ---- Inputs. Each returns the value of one level of what it staged.
+// Stages norm(x + parts). `known(scale)` is called as soon as the norm's scale is known.
+template <class Known> __device__ inline float stage_norm(NormInput& input, const float* parts, Known known) {
+    input.add(shared.x, parts);
+    const float squares = input.squares();
+    input.weigh();
+    const float2 sum_max = block_sum_max(shared.of_warps, squares, input.x.largest());
+    const float scale = rsqrtf(sum_max.x / HIDDEN + params.norm_eps);
+    known(scale);
+    if (threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES)
+        input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(sum_max.y));
+    __syncthreads();
+    return sum_max.y * scale / LEVELS;
+}
 
-    // Stages norm(x + parts). `known(scale)` is called as soon as the norm's scale is known.
-    template <class Known> __device__ float stage_norm(NormInput& input, const float* parts, Known known) {
-        input.add(shared.x, parts);
-        const float squares = input.squares();
-        input.weigh();
-        const float2 sum_max = block_sum_max(shared.of_warps, squares, input.x.largest());
-        const float scale = rsqrtf(sum_max.x / HIDDEN + params.norm_eps);
-        known(scale);
-        if (threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES)
-            input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(sum_max.y));
-        __syncthreads();
-        return sum_max.y * scale / LEVELS;
-    }
+__device__ inline float stage_attended() {
+    static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
+    const bool real = threadIdx.x < Q_ROWS / VALUES;
+    const Values values = real ? Values::read_shared_by_blocks(params.attended + threadIdx.x * VALUES) : Values::zero();
+    const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
+    if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
+    __syncthreads();
+    return most / LEVELS;
+}
 
-    __device__ float stage_attended() {
-        static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
-        const bool real = threadIdx.x < Q_ROWS / VALUES;
-        const Values values = real ? Values::read_shared_by_blocks(params.attended + threadIdx.x * VALUES) : Values::zero();
-        const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
-        if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
-        __syncthreads();
-        return most / LEVELS;
-    }
-
-    __device__ float stage_inner() {
-        constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, RUNS = div_up(USED * EXPERT_RUNS, THREADS);
-        uint4 bits[RUNS];
-        float most = 0.f;
+__device__ inline float stage_inner() {
+    constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, RUNS = div_up(USED * EXPERT_RUNS, THREADS);
+    uint4 bits[RUNS];
+    float most = 0.f;
 #pragma unroll
-        for (int i = 0; i < RUNS; i++) {
-            const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
-            const bool real = expert < USED && at < FFN;
-            bits[i] = real ? load_shared_by_blocks((const uint4*)(params.inner + expert * FFN + at)) : make_uint4(0, 0, 0, 0);
-        }
+    for (int i = 0; i < RUNS; i++) {
+        const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
+        const bool real = expert < USED && at < FFN;
+        bits[i] = real ? load_shared_by_blocks((const uint4*)(params.inner + expert * FFN + at)) : make_uint4(0, 0, 0, 0);
+    }
 #pragma unroll
-        for (int i = 0; i < RUNS; i++) most = fmaxf(most, Values::of_f16(bits[i]).largest());
-        most = block_sum_max(shared.of_warps, 0.f, most).y;
+    for (int i = 0; i < RUNS; i++) most = fmaxf(most, Values::of_f16(bits[i]).largest());
+    most = block_sum_max(shared.of_warps, 0.f, most).y;
 #pragma unroll
-        for (int i = 0; i < RUNS; i++) {
-            const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS;
-            if (expert < USED) Values::of_f16(bits[i]).stage(shared.scratch.inner[expert], run % EXPERT_RUNS, levels_factor(most));
-        }
-        __syncthreads();
-        return most / LEVELS;
+    for (int i = 0; i < RUNS; i++) {
+        const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS;
+        if (expert < USED) Values::of_f16(bits[i]).stage(shared.scratch.inner[expert], run % EXPERT_RUNS, levels_factor(most));
     }
+    __syncthreads();
+    return most / LEVELS;
+}
 
-    // ---- Stages
+// ---- Parts of stages
 
-    // x = embedding of the token, and the turns of its position
-    __noinline__ __device__ void begin(u32 token, int position) {
-        const u16* row = params.embedding + (size_t)token * HIDDEN;
-        for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = bf16_to_f32(row[i]);
-        if (threadIdx.x < HALF_DIM) {
-            float sine, cosine;
-            sincosf((float)position * params.frequencies[threadIdx.x], &sine, &cosine);
-            shared.turns[threadIdx.x] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
-        }
-        __syncthreads();
-        mark(EMBED);
+template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
+    const Range range = shared.plan.warp(STAGE);
+    {
+        RingInUse use;
+        product_8bit<P>(use.ring, range, shared.scratch.vector, shared.zeros,
+                        [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
+    if (range.begin == range.end) shared.sums.put_nothing();
+    __syncthreads();
+}
 
-    // qkv_parts = qkv * norm(x) + bias
-    __noinline__ __device__ void qkv() {
-        NormInput input(params.attention_norm + layer * HIDDEN);
-        const Row row = Row::of<QKV>(shared.plan);
-        const int at = layer * QKV_ROWS + row.global();
-        const float scale = row.real ? params.qkv_scale[at] : 0.f;
-        const float bias = row.real && row.first ? params.qkv_bias[at] : 0.f;
-        if (layer > 0) barrier.wait();
-        mark(QKV_WAIT);
-        const float unit = stage_norm(input, layer > 0 ? params.down_parts : nullptr, [](float) {});
-        mark(QKV_STAGE);
-        multiply_8bit<QKV, QkvPack>();
-        mark(QKV_PRODUCT);
-        if (row.real)
-            params.qkv_parts[(row.first ? 0 : QKV_ROWS) + row.global()] = shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias;
-        barrier.arrive();
-        mark(QKV_FINISH);
+template <Stage STAGE, class P, int ROWS, class Vector, class Weight>
+__device__ inline void multiply_mxfp4(Vector vector, Weight weight) {
+    const Range range = shared.plan.warp(STAGE);
+    {
+        RingInUse use;
+        product_mxfp4<P, ROWS>(use.ring, range, shared.zeros, vector, weight,
+                               [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
+    if (range.begin == range.end) shared.sums.put_nothing();
+    __syncthreads();
+}
 
-    __noinline__ __device__ void attend(int position) {
-        const Split split(position, layer % 2 == 0 && WINDOW > 0);
-        Attention attention(params, shared.scratch.attention, shared.turns, split, layer, position);
-        barrier.wait();
-        mark(ATTEND_WAIT);
-        attention.run(split_target);
-        barrier.arrive();
-        mark(ATTEND);
+__device__ inline float activate(float gate, float up) {
+    gate = fminf(gate, 7.f);
+    up = fminf(fmaxf(up, -7.f), 7.f);
+    return gate / (1.f + __expf(-1.702f * gate)) * (up + 1.f);
+}
+
+// ---- Stages
+//
+// Functions of their own, not inlined: the compiler then gives each all registers, instead of carrying what one stage could
+// share with another through all of them. What is known before a stage's barrier is asked for before it. `passed` counts
+// the barriers before the stage's own.
+
+// x = embedding of the token, and the turns of its position
+__noinline__ __device__ void begin(u32 token, int position) {
+    const u16* row = params.embedding + (size_t)token * HIDDEN;
+    for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = bf16_to_f32(row[i]);
+    if (threadIdx.x < HALF_DIM) {
+        float sine, cosine;
+        sincosf((float)position * params.frequencies[threadIdx.x], &sine, &cosine);
+        shared.turns[threadIdx.x] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
     }
+    __syncthreads();
+    mark(EMBED);
+}
 
-    // out_parts = out * attended + bias; router sums += this block's share
-    __noinline__ __device__ void out() {
-        const Row row = Row::of<OUT>(shared.plan);
-        const Range pieces = shared.plan.block[OUT];
-        const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, pieces.begin / OutPack::PIECES * TILE_ROWS,
-                                   div_up(pieces.end, OutPack::PIECES) * TILE_ROWS);
-        const int at = layer * HIDDEN + row.global();
-        const float scale = row.real ? params.out_scale[at] : 0.f;
-        const float norm = row.real ? params.mixture_norm[at] : 0.f;
-        const float bias = row.real && row.first ? params.out_bias[at] : 0.f;
-        barrier.wait();
-        mark(OUT_WAIT);
-        const float unit = stage_attended();
-        mark(OUT_STAGE);
-        multiply_8bit<OUT, OutPack>();
-        mark(OUT_PRODUCT);
-        if (row.real) {
-            const float value = shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias;
-            params.out_parts[(row.first ? 0 : HIDDEN) + row.global()] = value;
-            shared.router_values[threadIdx.x] = (row.first ? value + shared.x[row.global()] : value) * norm;
-        } else if (threadIdx.x < OUT_ROWS_MAX) {
-            shared.router_values[threadIdx.x] = 0.f;
-        }
-        __syncthreads();
-        router.add(shared.router_values, shared.router_parts, params.router_sums + layer * EXPERTS);
-        barrier.arrive();
-        mark(OUT_FINISH);
+// qkv_parts = qkv * norm(x) + bias
+__noinline__ __device__ void qkv(int layer, u32 passed) {
+    NormInput input(params.attention_norm + layer * HIDDEN);
+    const Row row = Row::of<QKV>(shared.plan);
+    const int at = layer * QKV_ROWS + row.global();
+    const float scale = row.real ? params.qkv_scale[at] : 0.f;
+    const float bias = row.real && row.first ? params.qkv_bias[at] : 0.f;
+    if (layer > 0) grid_wait(passed);
+    mark(QKV_WAIT);
+    const float unit = stage_norm(input, layer > 0 ? params.down_parts : nullptr, [](float) {});
+    mark(QKV_STAGE);
+    multiply_8bit<QKV, QkvPack>();
+    mark(QKV_PRODUCT);
+    if (row.real)
+        params.qkv_parts[(row.first ? 0 : QKV_ROWS) + row.global()] = shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias;
+    grid_arrive();
+    mark(QKV_FINISH);
+}
+
+__noinline__ __device__ void attend(int layer, u32 passed, int position) {
+    const Split split(position, layer % 2 == 0 && WINDOW > 0);
+    Attention attention(shared.scratch.attention, shared.turns, split, layer, position);
+    const u32 split_target = shared.split_target + (split.count > 1 ? split.count : 0);
+    grid_wait(passed);
+    mark(ATTEND_WAIT);
+    if (threadIdx.x == 0) shared.split_target = split_target;
+    if (!split.idle()) attention.run(split_target);
+    grid_arrive();
+    mark(ATTEND);
+}
+
+// out_parts = out * attended + bias; router sums += this block's share
+__noinline__ __device__ void out(int layer, u32 passed) {
+    const Row row = Row::of<OUT>(shared.plan);
+    const Range pieces = shared.plan.block[OUT];
+    const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, pieces.begin / OutPack::PIECES * TILE_ROWS,
+                               div_up(pieces.end, OutPack::PIECES) * TILE_ROWS);
+    const int at = layer * HIDDEN + row.global();
+    const float scale = row.real ? params.out_scale[at] : 0.f;
+    const float norm = row.real ? params.mixture_norm[at] : 0.f;
+    const float bias = row.real && row.first ? params.out_bias[at] : 0.f;
+    grid_wait(passed);
+    mark(OUT_WAIT);
+    const float unit = stage_attended();
+    mark(OUT_STAGE);
+    multiply_8bit<OUT, OutPack>();
+    mark(OUT_PRODUCT);
+    if (row.real) {
+        const float value = shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias;
+        params.out_parts[(row.first ? 0 : HIDDEN) + row.global()] = value;
+        shared.scratch.router.values[threadIdx.x] = (row.first ? value + shared.x[row.global()] : value) * norm;
+    } else if (threadIdx.x < OUT_ROWS_MAX) {
+        shared.scratch.router.values[threadIdx.x] = 0.f;
     }
+    __syncthreads();
+    router.add(shared.scratch.router.values, shared.scratch.router.parts, params.router_sums + layer * EXPERTS);
+    grid_arrive();
+    mark(OUT_FINISH);
+}
 
-    // inner = activation(gate_up * norm(x) + bias) of the chosen experts
-    __noinline__ __device__ void gate_up() {
-        NormInput input(params.mixture_norm + layer * HIDDEN);
-        barrier.wait();
-        mark(GATE_UP_WAIT);
-        Router router(params.router_sums + layer * EXPERTS, params.router_bias + layer * EXPERTS);
-        const float unit = stage_norm(input, params.out_parts, [&](float scale) {
-            router.choose(scale, *ring.chosen);
-            Ring mine = ring;
-            mine.routed = layer + 1;
-            mine.fill();
-            ring = mine;
-        });
-        mark(GATE_UP_STAGE);
-        const Row row = Row::of<GATE_UP>(shared.plan);
-        const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
-        const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + ring.chosen->experts[slot]) * 2 * FFN + at];
-        multiply_mxfp4<GATE_UP, GateUpPack, 1>([&](int) { return shared.scratch.vector; }, [](int) { return 1.f; });
-        mark(GATE_UP_PRODUCT);
-        const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * unit + bias : 0.f;
-        const float up = __shfl_down_sync(~0u, value, 1);
-        if (row.real && at % 2 == 0) params.inner[slot * FFN + at / 2] = f32_to_f16(activate(value, up));
-        barrier.arrive();
-        mark(GATE_UP_FINISH);
-    }
+// inner = activation(gate_up * norm(x) + bias) of the chosen experts
+__noinline__ __device__ void gate_up(int layer, u32 passed) {
+    NormInput input(params.mixture_norm + layer * HIDDEN);
+    Router router(params.router_bias + layer * EXPERTS);
+    Chosen& chosen = shared.chosen[warp_id()];
+    grid_wait(passed);
+    mark(GATE_UP_WAIT);
+    router.read(params.router_sums + layer * EXPERTS);
+    const float unit = stage_norm(input, params.out_parts, [&](float scale) {
+        router.choose(scale, chosen);
+        RingInUse use;
+        use.ring.routed = layer + 1;
+        use.ring.fill();
+    });
+    mark(GATE_UP_STAGE);
+    const Row row = Row::of<GATE_UP>(shared.plan);
+    const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
+    const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + chosen.experts[slot]) * 2 * FFN + at];
+    multiply_mxfp4<GATE_UP, GateUpPack, 1>([&](int) { return shared.scratch.vector; }, [](int) { return 1.f; });
+    mark(GATE_UP_PRODUCT);
+    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * unit + bias : 0.f;
+    const float up = __shfl_down_sync(~0u, value, 1);
+    if (row.real && at % 2 == 0) params.inner[slot * FFN + at / 2] = f32_to_f16(activate(value, up));
+    grid_arrive();
+    mark(GATE_UP_FINISH);
+}
 
-    static __device__ float activate(float gate, float up) {
-        gate = fminf(gate, 7.f);
-        up = fminf(fmaxf(up, -7.f), 7.f);
-        return gate / (1.f + __expf(-1.702f * gate)) * (up + 1.f);
-    }
-
-    // down_parts = sum of the chosen experts' shares of down * inner + bias
-    __noinline__ __device__ void down() {
-        const Row row = Row::of<DOWN>(shared.plan);
-        const Chosen& chosen = *ring.chosen;
-        float bias = 0.f;
-        if (row.real && row.first)
+// down_parts = sum of the chosen experts' shares of down * inner + bias
+__noinline__ __device__ void down(int layer, u32 passed) {
+    const Row row = Row::of<DOWN>(shared.plan);
+    const Chosen& chosen = shared.chosen[warp_id()];
+    float bias = 0.f;
+    if (row.real && row.first)
 #pragma unroll
-            for (int i = 0; i < USED; i++) {
-                const size_t expert = (size_t)layer * EXPERTS + chosen.experts[i];
-                bias += chosen.shares[i] * params.down_bias[expert * HIDDEN + row.global()];
-            }
-        barrier.wait();
-        mark(DOWN_WAIT);
-        const float unit = stage_inner();
-        mark(DOWN_STAGE);
-        multiply_mxfp4<DOWN, DownPack, USED>([&](int row) { return shared.scratch.inner[row % USED]; },
-                                             [&](int row) { return chosen.shares[row % USED]; });
-        mark(DOWN_PRODUCT);
-        if (row.real)
-            params.down_parts[(row.first ? 0 : HIDDEN) + row.global()] = shared.sums.row<DOWN>(shared.plan, row) * unit + bias;
-        // Everyone has read them: zero for the next token.
-        if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[layer * EXPERTS + threadIdx.x] = 0;
-        barrier.arrive();
-        mark(DOWN_FINISH);
-    }
+        for (int i = 0; i < USED; i++) {
+            const size_t expert = (size_t)layer * EXPERTS + chosen.experts[i];
+            bias += chosen.shares[i] * params.down_bias[expert * HIDDEN + row.global()];
+        }
+    grid_wait(passed);
+    mark(DOWN_WAIT);
+    const float unit = stage_inner();
+    mark(DOWN_STAGE);
+    multiply_mxfp4<DOWN, DownPack, USED>([&](int row) { return shared.scratch.inner[row % USED]; },
+                                         [&](int row) { return chosen.shares[row % USED]; });
+    mark(DOWN_PRODUCT);
+    if (row.real)
+        params.down_parts[(row.first ? 0 : HIDDEN) + row.global()] = shared.sums.row<DOWN>(shared.plan, row) * unit + bias;
+    // Everyone has read them: zero for the next token.
+    if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[layer * EXPERTS + threadIdx.x] = 0;
+    grid_arrive();
+    mark(DOWN_FINISH);
+}
 
-    // best = this block's largest logit
-    __noinline__ __device__ void head(u32 step) {
-        NormInput input(params.final_norm);
-        barrier.wait();
-        mark(HEAD_WAIT);
-        const float unit = stage_norm(input, params.down_parts, [](float) {});
-        mark(HEAD_STAGE);
-        float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
-        u64 best = 0;
-        const Lane lane;
-        Ring mine = ring;
-        product_8bit<HeadPack>(mine, shared.plan.warp(HEAD), shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
+// best = this block's largest logit
+__noinline__ __device__ void head(u32 passed, u32 step) {
+    NormInput input(params.final_norm);
+    grid_wait(passed);
+    mark(HEAD_WAIT);
+    const float unit = stage_norm(input, params.down_parts, [](float) {});
+    mark(HEAD_STAGE);
+    float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
+    u64 best = 0;
+    const Lane lane;
+    {
+        RingInUse use;
+        product_8bit<HeadPack>(use.ring, shared.plan.warp(HEAD), shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
             if (lane.t > 1) return;
             const int row = tile * TILE_ROWS + lane.g + 8 * lane.t;
             const float logit = (lane.t == 0 ? sum.x : sum.y) * unit * params.head_scale[row];
             if (logits) logits[row] = logit;
             best = max(best, (u64)ordered_key(logit) << 32 | (0xFFFFFFFFu - row));
         });
-        ring = mine;
-        mark(HEAD_PRODUCT);
-        for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(~0u, best, step));
-        if (lane_id() == 0) shared.best[warp_id()] = best;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            for (int warp = 1; warp < WARPS; warp++) best = max(best, shared.best[warp]);
-            params.best[blockIdx.x] = best;
-            if (blockIdx.x == 0) *params.halt = *(volatile const u32*)params.stop;
-        }
-        barrier.arrive();
-        barrier.wait();
-        mark(HEAD_FINISH);
     }
-
-    // ---- Parts of stages
-
-    template <Stage STAGE, class P> __device__ void multiply_8bit() {
-        const Range range = shared.plan.warp(STAGE);
-        Ring mine = ring;
-        product_8bit<P>(mine, range, shared.scratch.vector, shared.zeros,
-                        [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
-        ring = mine;
-        if (range.begin == range.end) shared.sums.put_nothing();
-        __syncthreads();
+    mark(HEAD_PRODUCT);
+    for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(~0u, best, step));
+    if (lane_id() == 0) shared.best[warp_id()] = best;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int warp = 1; warp < WARPS; warp++) best = max(best, shared.best[warp]);
+        params.best[blockIdx.x] = best;
+        if (blockIdx.x == 0) *params.halt = *(volatile const u32*)params.stop;
     }
+    grid_arrive();
+    grid_wait(passed + 1);
+    mark(HEAD_FINISH);
+}
 
-    template <Stage STAGE, class P, int ROWS, class Vector, class Weight>
-    __device__ void multiply_mxfp4(Vector vector, Weight weight) {
-        const Range range = shared.plan.warp(STAGE);
-        Ring mine = ring;
-        product_mxfp4<P, ROWS>(mine, range, shared.zeros, vector, weight,
-                               [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
-        ring = mine;
-        if (range.begin == range.end) shared.sums.put_nothing();
-        __syncthreads();
-    }
+// The token with the largest logit, the first of equals; every warp finds it for itself.
+__device__ inline u32 largest() {
+    u64 best = 0;
+    for (int i = lane_id(); i < GRID; i += LANES) best = max(best, load_shared_by_blocks(&params.best[i]));
+    for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(~0u, best, step));
+    return 0xFFFFFFFFu - (u32)best;
+}
 
-    // The token with the largest logit, the first of equals; every warp finds it for itself.
-    __device__ u32 largest() const {
-        u64 best = 0;
-        for (int i = lane_id(); i < GRID; i += LANES) best = max(best, load_shared_by_blocks(&params.best[i]));
-        for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(~0u, best, step));
-        return 0xFFFFFFFFu - (u32)best;
-    }
+__device__ inline void tell(u32 step, u32 token) {
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    *(volatile u32*)&params.told_tokens[step] = token;
+    __threadfence_system();
+    *(volatile u32*)params.told_count = step + 1;
+}
 
-    __device__ void tell(u32 step, u32 token) const {
-        if (blockIdx.x != 0 || threadIdx.x != 0) return;
-        *(volatile u32*)&params.told_tokens[step] = token;
-        __threadfence_system();
-        *(volatile u32*)params.told_count = step + 1;
-    }
-
-    // Adds the time since the last mark, for whoever wants to know where it goes.
-    __device__ void mark(Mark what) {
-        if (MARKING == 0 || blockIdx.x != 0 || threadIdx.x != 0) return;
-        u64 now;
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-        if (marked != 0) params.clocks[what] += now - marked;
-        marked = now;
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps(const __grid_constant__ Params params) {
-    extern __shared__ __align__(128) u8 memory[];
-    Shared& shared = *(Shared*)memory;
+__device__ inline void prepare_block() {
     if (threadIdx.x < sizeof(shared.zeros)) shared.zeros[threadIdx.x] = 0;
+    if (threadIdx.x == 0) shared.split_target = 0, shared.marked = 0;
     shared.plan.make();
     __syncthreads();
-    Step step(params, shared);
-    step.ring.fill();
-    u32 token = params.forced[0];
-    for (u32 i = 0; i < params.steps; i++) {
-        const int position = params.position + i;
-        step.begin(token, position);
-        for (step.layer = 0; step.layer < LAYERS; step.layer++) {
-            step.qkv();
-            step.attend(position);
-            step.out();
-            step.gate_up();
-            step.down();
+    Ring ring;
+    ring.begin();
+    ring.fill();
+    if (lane_id() == 0) shared.rings[warp_id()] = ring;
+    __syncwarp();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps() {
+    prepare_block();
+    u32 token = params.forced[0], barriers = 0;
+    for (u32 step = 0; step < params.steps; step++) {
+        const int position = params.position + step;
+        begin(token, position);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            qkv(layer, barriers);
+            attend(layer, barriers + 1, position);
+            out(layer, barriers + 2);
+            gate_up(layer, barriers + 3);
+            down(layer, barriers + 4);
+            barriers += 5;
         }
-        step.head(i);
-        token = step.largest();
-        step.tell(i, token);
-        if (i + 1 < params.forced_count) token = params.forced[i + 1];
+        head(barriers, step);
+        barriers += 1;
+        token = largest();
+        tell(step, token);
+        if (step + 1 < params.forced_count) token = params.forced[step + 1];
         if (load_shared_by_blocks(params.halt)) break;
     }
-    step.ring.drain();
+    RingInUse use;
+    use.ring.drain();
 }

@@ -1,4 +1,5 @@
-// Everything the kernel is given. The host fills the same struct (device/cuda/params.rs): keep both in step.
+// Everything the kernel is given, in constant memory: every function reads it without carrying it in registers. The host
+// fills the same struct (device/cuda/params.rs): keep both in step.
 
 struct Params {
     // Weights. Packed matrices lie in pieces (pack.cuh); vectors are f32.
@@ -58,3 +59,7 @@ struct Params {
     u32 position;         // of the first step
     u32 steps;
 };
+
+extern "C" {
+__constant__ Params params;
+}

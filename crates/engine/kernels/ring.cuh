@@ -11,13 +11,10 @@ struct Chosen {
     float shares[USED];
 };
 
+// One warp's ring. Between stages it rests in shared memory, one copy a warp: a copy in each thread's local memory would
+// not fit in what the slots leave of the first-level cache.
 struct Ring {
-    const Params* all;
-    const Plan* plan;
-    Chosen* chosen; // in the layer `routed - 1`
-    u8* slots;      // (SLOTS, SLOT_BYTES) of this warp
-    u64* barriers;  // (SLOTS)
-    int routed;     // layers of this step whose experts are known
+    int routed; // layers of this step whose experts are known
 
     // The next piece to bring.
     Stage stage;
@@ -34,11 +31,16 @@ struct Ring {
     int use_slot;
     u32 use_parity;
 
-    __device__ Ring(const Params& params, const Plan& plan, Chosen& chosen, u8* slots, u64* barriers)
-        : all(&params), plan(&plan), chosen(&chosen), slots(slots), barriers(barriers), routed(0),
-          steps_left(params.steps - 1), fill_slot(0), waiting(0), use_slot(0), use_parity(0) {
+    __device__ static u8* slot(int index);
+    __device__ static u64* barrier(int index);
+    __device__ static const Plan& plan();
+    __device__ static const Chosen& chosen(); // in the layer `routed - 1`
+
+    __device__ void begin() {
+        routed = 0, steps_left = params.steps - 1;
+        fill_slot = waiting = use_slot = 0, use_parity = 0;
         if (lane_id() == 0)
-            for (int i = 0; i < SLOTS; i++) copy_barrier_init(&barriers[i]);
+            for (int i = 0; i < SLOTS; i++) copy_barrier_init(barrier(i));
         copy_barriers_ready();
         __syncwarp();
         enter(QKV, 0);
@@ -46,7 +48,7 @@ struct Ring {
 
     __device__ void enter(Stage stage_, int layer_) {
         stage = stage_, layer = layer_;
-        const Range range = plan->warp(stage);
+        const Range range = plan().warp(stage);
         next = range.begin, end = range.end;
         run = 0;
     }
@@ -81,19 +83,19 @@ struct Ring {
     __device__ bool locate() {
         if (!advance()) return false;
         if (stage == QKV) {
-            locate<QkvPack>(all->qkv, layer * QKV_TILES + next / QkvPack::PIECES);
+            locate<QkvPack>(params.qkv, layer * QKV_TILES + next / QkvPack::PIECES);
         } else if (stage == OUT) {
-            locate<OutPack>(all->out, layer * HIDDEN_TILES + next / OutPack::PIECES);
+            locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::PIECES);
         } else if (stage == GATE_UP) {
             const int row = next / GateUpPack::PIECES;
-            const int expert = layer * EXPERTS + chosen->experts[row / GATE_UP_TILES];
-            locate<GateUpPack>(all->gate_up, expert * GATE_UP_TILES + row % GATE_UP_TILES);
+            const int expert = layer * EXPERTS + chosen().experts[row / GATE_UP_TILES];
+            locate<GateUpPack>(params.gate_up, expert * GATE_UP_TILES + row % GATE_UP_TILES);
         } else if (stage == DOWN) {
             const int row = next / DownPack::PIECES;
-            const int expert = layer * EXPERTS + chosen->experts[row % USED];
-            locate<DownPack>(all->down, expert * HIDDEN_TILES + row / USED);
+            const int expert = layer * EXPERTS + chosen().experts[row % USED];
+            locate<DownPack>(params.down, expert * HIDDEN_TILES + row / USED);
         } else {
-            locate<HeadPack>(all->head, next / HeadPack::PIECES);
+            locate<HeadPack>(params.head, next / HeadPack::PIECES);
         }
         return true;
     }
@@ -102,7 +104,7 @@ struct Ring {
     __device__ void fill() {
         while (waiting < SLOTS && (run > 0 || locate())) {
             const u32 size = until_last == 0 ? last_bytes : bytes;
-            if (lane_id() == 0) copy_begin(slots + fill_slot * SLOT_BYTES, from, size, &barriers[fill_slot]);
+            if (lane_id() == 0) copy_begin(slot(fill_slot), from, size, barrier(fill_slot));
             from += size;
             fill_slot = fill_slot + 1 < SLOTS ? fill_slot + 1 : 0;
             run--, until_last--, waiting++;
@@ -111,8 +113,8 @@ struct Ring {
 
     // The oldest piece, once it is there.
     __device__ const u8* use() {
-        copy_wait(&barriers[use_slot], use_parity);
-        return slots + use_slot * SLOT_BYTES;
+        copy_wait(barrier(use_slot), use_parity);
+        return slot(use_slot);
     }
 
     __device__ void forget() {

@@ -48,14 +48,21 @@ struct Router {
     float logits[EXPERTS_OF_LANE]; // expert i * LANES + lane
     float bias[EXPERTS_OF_LANE];
 
-    // Before the norm's scale is known.
-    __device__ Router(const u64* sums, const float* router_bias) {
+    // What never changes is asked for before the sums are known.
+    __device__ explicit Router(const float* router_bias) {
 #pragma unroll
         for (int i = 0; i < EXPERTS_OF_LANE; i++) {
             const int expert = i * LANES + lane_id();
-            const bool real = expert < EXPERTS;
-            logits[i] = real ? __ll2float_rn((long long)load_shared_by_blocks(&sums[expert])) / ROUTER_UNIT : 0.f;
-            bias[i] = real ? router_bias[expert] : -INFINITY;
+            bias[i] = expert < EXPERTS ? router_bias[expert] : -INFINITY;
+        }
+    }
+
+    // Before the norm's scale is known.
+    __device__ void read(const u64* sums) {
+#pragma unroll
+        for (int i = 0; i < EXPERTS_OF_LANE; i++) {
+            const int expert = i * LANES + lane_id();
+            logits[i] = expert < EXPERTS ? __ll2float_rn((long long)load_shared_by_blocks(&sums[expert])) / ROUTER_UNIT : 0.f;
         }
     }
 

@@ -1,30 +1,29 @@
 // Waiting: for all blocks of the grid, and for copies into shared memory.
 
-// ---- Grid barrier: one counter that only grows; each arrival adds one.
+// ---- Grid barrier: one counter that only grows; each arrival adds one, so the n-th barrier is passed at n * GRID.
 
-struct GridBarrier {
-    u32* counter;
-    u32 target; // value of the counter when everyone has arrived
+__device__ inline void count_up(u32* counter) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
 
-    // Everything this block wrote before is visible to whoever waits.
-    __device__ void arrive() {
-        __syncthreads();
-        target += GRID;
-        if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-    }
+__device__ inline void wait_for_count(const u32* counter, u32 target) {
+    u32 seen;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    } while ((int)(seen - target) < 0);
+}
 
-    __device__ void wait() const {
-        if (threadIdx.x == 0) wait_for_count(counter, target);
-        __syncthreads();
-    }
+// Everything this block wrote before is visible to whoever waits.
+__device__ inline void grid_arrive() {
+    __syncthreads();
+    if (threadIdx.x == 0) count_up(params.barrier);
+}
 
-    static __device__ void wait_for_count(const u32* counter, u32 target) {
-        u32 seen;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        } while ((int)(seen - target) < 0);
-    }
-};
+// Waits until everyone has arrived `times` times.
+__device__ inline void grid_wait(u32 times) {
+    if (threadIdx.x == 0) wait_for_count(params.barrier, times * GRID);
+    __syncthreads();
+}
 
 // ---- Bulk copies: one instruction moves kilobytes, and a barrier in shared memory counts the bytes.
 

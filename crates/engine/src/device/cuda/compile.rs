@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// In the order in which they build on one another.
 const SOURCES: [(&str, &str); 11] = [
     ("base.cuh", include_str!("../../../kernels/base.cuh")),
-    ("sync.cuh", include_str!("../../../kernels/sync.cuh")),
     ("params.cuh", include_str!("../../../kernels/params.cuh")),
+    ("sync.cuh", include_str!("../../../kernels/sync.cuh")),
     ("pack.cuh", include_str!("../../../kernels/pack.cuh")),
     ("ring.cuh", include_str!("../../../kernels/ring.cuh")),
     ("product.cuh", include_str!("../../../kernels/product.cuh")),

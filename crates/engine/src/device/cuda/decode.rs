@@ -226,8 +226,11 @@ impl Decoder {
             block_dim: (self.shape.threads(), 1, 1),
             shared_mem_bytes: self.shared_bytes,
         };
+        let mut constant =
+            self.modules.get_global("params", &self.card.stream).doing("finding a constant")?;
+        self.card.stream.memcpy_htod(params.bytes(), &mut constant).doing("setting parameters")?;
         let mut launch = self.card.stream.launch_builder(&self.kernel);
-        launch.arg(params).record_kernel_launch(CUevent_flags::CU_EVENT_DEFAULT);
+        launch.record_kernel_launch(CUevent_flags::CU_EVENT_DEFAULT);
         // SAFETY: the parameters are the kernel's struct and point to buffers of the shapes it was compiled for, all
         // of which outlive the launch. Cooperative: all blocks are there at once, so waiting for one another ends.
         let events = unsafe { launch.launch_cooperative(config) }.doing("launching the decode kernel")?;

@@ -1,7 +1,5 @@
 //! What the kernel is given: the twin of `kernels/params.cuh`.
 
-use cudarc::driver::DeviceRepr;
-
 /// Addresses on the card, then numbers, in the kernel's order.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,5 +57,9 @@ pub struct Params {
     pub steps: u32,
 }
 
-// SAFETY: plain numbers in C's layout, the same as the kernel's struct.
-unsafe impl DeviceRepr for Params {}
+impl Params {
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: plain numbers in C's layout, an even count of 4-byte ones at the end: no byte is padding.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Params>()) }
+    }
+}
