@@ -20,7 +20,7 @@ struct Shared {
     alignas(16) float x[HIDDEN]; // the residual stream, the same in every block
     u64 barriers[WARPS][SLOTS];
     Ring rings[WARPS];
-    alignas(16) u8 zeros[32];
+    alignas(16) u8 zeros[64];
     float2 of_warps[WARPS];
     float2 turns[HALF_DIM]; // cosine and sine of this position
     Plan plan;
@@ -75,22 +75,32 @@ __device__ inline void mark(Mark what) {
     shared.marked = now;
 }
 
-// ---- Inputs. Each returns the value of one level of what it staged.
+// ---- Inputs
 
-// Stages norm(x + parts). `known(scale)` is called as soon as the norm's scale is known.
-template <class Known> __device__ inline float stage_norm(NormInput& input, const float* parts, Known known) {
+// norm(x + parts) as it is in registers: not scaled yet. Needs `scale` of what it returns, and has its largest value.
+struct Normed {
+    float scale, most;
+};
+
+__device__ inline Normed norm(NormInput& input, const float* parts) {
     input.add(shared.x, parts);
     const float squares = input.squares();
     input.weigh();
     const float2 sum_max = block_sum_max(shared.of_warps, squares, input.x.largest());
-    const float scale = rsqrtf(sum_max.x / HIDDEN + params.norm_eps);
-    known(scale);
-    if (threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES)
-        input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(sum_max.y));
-    __syncthreads();
-    return sum_max.y * scale / LEVELS;
+    return {rsqrtf(sum_max.x / HIDDEN + params.norm_eps), sum_max.y};
 }
 
+__device__ inline bool stages_hidden() { return threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES; }
+
+// Stages norm(x + parts) as integers. Returns the value of one of them.
+__device__ inline float stage_norm(NormInput& input, const float* parts) {
+    const Normed normed = norm(input, parts);
+    if (stages_hidden()) input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(normed.most));
+    __syncthreads();
+    return normed.most * normed.scale / LEVELS;
+}
+
+// Likewise.
 __device__ inline float stage_attended() {
     static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
     const bool real = threadIdx.x < Q_ROWS / VALUES;
@@ -101,10 +111,9 @@ __device__ inline float stage_attended() {
     return most / LEVELS;
 }
 
-__device__ inline float stage_inner() {
+__device__ inline void stage_inner() {
     constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, RUNS = div_up(USED * EXPERT_RUNS, THREADS);
     uint4 bits[RUNS];
-    float most = 0.f;
 #pragma unroll
     for (int i = 0; i < RUNS; i++) {
         const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
@@ -112,15 +121,11 @@ __device__ inline float stage_inner() {
         bits[i] = real ? load_shared_by_blocks((const uint4*)(params.inner + expert * FFN + at)) : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
-    for (int i = 0; i < RUNS; i++) most = fmaxf(most, Values::of_f16(bits[i]).largest());
-    most = block_sum_max(shared.of_warps, 0.f, most).y;
-#pragma unroll
     for (int i = 0; i < RUNS; i++) {
-        const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS;
-        if (expert < USED) Values::of_f16(bits[i]).stage(shared.scratch.inner[expert], run % EXPERT_RUNS, levels_factor(most));
+        const int run = i * THREADS + threadIdx.x;
+        if (run < USED * EXPERT_RUNS) ((uint4*)shared.scratch.inner)[run] = bits[i];
     }
     __syncthreads();
-    return most / LEVELS;
 }
 
 // ---- Parts of stages
@@ -182,7 +187,7 @@ __noinline__ __device__ void qkv(int layer, u32 passed) {
     const float bias = row.real && row.first ? params.qkv_bias[at] : 0.f;
     if (layer > 0) grid_wait(passed);
     mark(QKV_WAIT);
-    const float unit = stage_norm(input, layer > 0 ? params.down_parts : nullptr, [](float) {});
+    const float unit = stage_norm(input, layer > 0 ? params.down_parts : nullptr);
     mark(QKV_STAGE);
     multiply_8bit<QKV, QkvPack>();
     mark(QKV_PRODUCT);
@@ -241,19 +246,22 @@ __noinline__ __device__ void gate_up(int layer, u32 passed) {
     grid_wait(passed);
     mark(GATE_UP_WAIT);
     router.read(params.router_sums + layer * EXPERTS);
-    const float unit = stage_norm(input, params.out_parts, [&](float scale) {
-        router.choose(scale, chosen);
+    const float scale = norm(input, params.out_parts).scale;
+    router.choose(scale, chosen);
+    {
         RingInUse use;
         use.ring.routed = layer + 1;
         use.ring.fill();
-    });
+    }
+    if (stages_hidden()) input.x.stage_f16(shared.scratch.vector, threadIdx.x, scale);
+    __syncthreads();
     mark(GATE_UP_STAGE);
     const Row row = Row::of<GATE_UP>(shared.plan);
     const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
     const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + chosen.experts[slot]) * 2 * FFN + at];
     multiply_mxfp4<GATE_UP, GateUpPack, 1>([&](int) { return shared.scratch.vector; }, [](int) { return 1.f; });
     mark(GATE_UP_PRODUCT);
-    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * unit + bias : 0.f;
+    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) + bias : 0.f;
     const float up = __shfl_down_sync(~0u, value, 1);
     if (row.real && at % 2 == 0) params.inner[slot * FFN + at / 2] = f32_to_f16(activate(value, up));
     grid_arrive();
@@ -273,13 +281,13 @@ __noinline__ __device__ void down(int layer, u32 passed) {
         }
     grid_wait(passed);
     mark(DOWN_WAIT);
-    const float unit = stage_inner();
+    stage_inner();
     mark(DOWN_STAGE);
     multiply_mxfp4<DOWN, DownPack, USED>([&](int row) { return shared.scratch.inner[row % USED]; },
                                          [&](int row) { return chosen.shares[row % USED]; });
     mark(DOWN_PRODUCT);
     if (row.real)
-        params.down_parts[(row.first ? 0 : HIDDEN) + row.global()] = shared.sums.row<DOWN>(shared.plan, row) * unit + bias;
+        params.down_parts[(row.first ? 0 : HIDDEN) + row.global()] = shared.sums.row<DOWN>(shared.plan, row) + bias;
     // Everyone has read them: zero for the next token.
     if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[layer * EXPERTS + threadIdx.x] = 0;
     grid_arrive();
@@ -291,7 +299,7 @@ __noinline__ __device__ void head(u32 passed, u32 step) {
     NormInput input(params.final_norm);
     grid_wait(passed);
     mark(HEAD_WAIT);
-    const float unit = stage_norm(input, params.down_parts, [](float) {});
+    const float unit = stage_norm(input, params.down_parts);
     mark(HEAD_STAGE);
     float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
     u64 best = 0;
@@ -353,6 +361,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps() {
     for (u32 step = 0; step < params.steps; step++) {
         const int position = params.position + step;
         begin(token, position);
+#pragma unroll 1 // the calls, once
         for (int layer = 0; layer < LAYERS; layer++) {
             qkv(layer, barriers);
             attend(layer, barriers + 1, position);

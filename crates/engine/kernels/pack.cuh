@@ -5,7 +5,10 @@
 // one scale for each of its two rows. The last group of a row may have fewer blocks and is that much smaller.
 //
 //   8 bit:  [row half][16-byte half of the block][g][t] 16 bytes
-//   MXFP4:  [row half][g][t] 16 bytes of codes in column order, then [g][t][row half] scales (e8m0)
+//   MXFP4:  [row half][g][t] 16 bytes of codes, then [g][t][row half] scales (e8m0)
+//
+// A word of codes has columns 0 2 4 6 in its low half and 1 3 5 7 in its high one. The four of a half have their signs at
+// bits 15 12 14 13 and their other three bits at 11, 8, 5 and 2 and below: product.cuh says why.
 //
 // A *piece* is what one copy brings: one group of 8 bit, two groups of MXFP4. Pieces of a tile follow one another, and
 // tiles too, so a range of pieces is a range of bytes.

@@ -1,11 +1,13 @@
-// Packed matrix times vector on the integer tensor cores.
+// Packed matrix times vector on the tensor cores.
 //
-// The vector is 16-bit integers with one scale, split into two signed bytes: x = 256 * high + low. An instruction takes 16
-// rows and 32 columns of weights, and eight columns of "vectors". Here they are the high and low bytes of four blocks:
-// lane 4 * g + t feeds block t of the weights, and column pair t is zero but for block t, so lane t gets the sum of its
-// own block only, and can give it its own MXFP4 scale. 8-bit rows have one scale for all blocks, and sum on.
+// An instruction takes 16 rows of weights and eight columns of "vectors". Here the columns are blocks of the one vector:
+// lane 4 * g + t feeds block t of the weights, and column pair t is zero but for block t, so lane t gets the sum of its own
+// block only, and can give it its own MXFP4 scale.
 //
-// (Hopper has no fp8 `mma`: the compiler turns each into conversions and two f16 ones. Integers run as they are.)
+// 8-bit rows meet a vector of 16-bit integers with one scale, split into two signed bytes: x = 256 * high + low, the two
+// columns of a pair. They have one scale a row, and sum on from block to block.
+//
+// (Hopper has no fp8 `mma`: the compiler turns each into conversions and two f16 ones. Bytes run as they are.)
 
 struct Lane {
     int g, t;
@@ -15,20 +17,22 @@ struct Lane {
     __device__ int index(int blocks) const { return g * blocks + min(t, blocks - 1); }
 };
 
-// A staged vector in shared memory: for each block 32 high bytes, then 32 low ones. Seen by one lane.
+// A staged vector in shared memory, 64 bytes a block, seen by one lane. Of integers these are 32 high bytes, then 32 low
+// ones, for even and odd columns; of f16 they are the 32 values.
 struct Staged {
     const u8* at;
     int stride; // bytes from group to group
 
-    __device__ Staged(const u8* vector, const u8* zeros, Lane lane) {
+    __device__ Staged(const u8* vector, const u8* zeros, Lane lane, int odd_column) {
         const bool mine = lane.t == lane.g / 2;
-        at = mine ? vector + lane.t * 64 + (lane.g & 1) * 32 : zeros;
+        at = mine ? vector + lane.t * 64 + lane.g % 2 * odd_column : zeros;
         stride = mine ? GROUP_BLOCKS * 64 : 0;
     }
-    // The 32 bytes of the lane's block.
-    __device__ void load(int group, uint4 (&x)[2]) const {
+    // The lane's part of its block.
+    template <int WORDS4> __device__ void load(int group, uint4 (&x)[WORDS4]) const {
         const uint4* from = (const uint4*)(at + group * stride);
-        x[0] = from[0], x[1] = from[1];
+#pragma unroll
+        for (int i = 0; i < WORDS4; i++) x[i] = from[i];
     }
 };
 
@@ -71,7 +75,7 @@ __device__ inline float2 over_lanes(float2 sum) {
 template <class P, class Finish>
 __device__ inline void product_8bit(Ring& ring, Range range, const u8* vector, const u8* zeros, Finish finish) {
     const Lane lane;
-    const Staged staged(vector, zeros, lane);
+    const Staged staged(vector, zeros, lane, 32);
     int tile = range.begin / P::PIECES, piece = range.begin % P::PIECES;
     int d[4] = {0, 0, 0, 0};
     for (int left = range.end - range.begin; left > 0; left--) {
@@ -93,21 +97,25 @@ __device__ inline void product_8bit(Ring& ring, Range range, const u8* vector, c
 
 // ---- MXFP4
 
-// Codes to bytes, twice their value: those above zero, and zero for the others (bit 3 of a selector copies the sign of the
-// byte it names, and none of these has one).
-struct Levels {
-    u32 low, high;
-    // Written so that the compiler keeps them in registers: it would make them anew for each use.
-    __device__ Levels() {
-        asm volatile("mov.b32 %0, 0x03020100;" : "=r"(low));
-        asm volatile("mov.b32 %0, 0x0C080604;" : "=r"(high));
-    }
-    __device__ u32 positive(u32 codes) const {
-        u32 bytes;
-        asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(codes));
-        return bytes;
+__device__ inline void mma_f16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Eight codes to eight f16 without arithmetic: sign at bit 15 and the rest at bits 11 to 9 is the value times 2^-14, below 1
+// too. The word is packed so that two pairs need a shift and a mask, and two pairs another shift for their signs.
+struct Halves {
+    u32 pairs[4];
+    __device__ explicit Halves(u32 word) {
+        constexpr u32 SIGNS = 0x80008000u, REST = 0x0E000E00u;
+        pairs[0] = word & (SIGNS | REST);
+        pairs[1] = word << 3 & (SIGNS | REST);
+        pairs[2] = (word << 6 & REST) | (word << 1 & SIGNS);
+        pairs[3] = (word << 9 & REST) | (word << 2 & SIGNS);
     }
 };
+constexpr float HALVES_UNIT = 16384.f; // 2^14
 
 struct Weights4 {
     uint4 w[2]; // (row half) codes of a block
@@ -117,24 +125,22 @@ struct Weights4 {
         w[0] = *(const uint4*)(group + index * 16);
         w[1] = *(const uint4*)(group + index * 16 + blocks * 128);
         scales = *(const u16*)(group + blocks * 256 + index * 2);
+        if (lane.t >= blocks) scales = 0;
     }
-    static __device__ void step(const Levels& levels, u32 top, u32 bottom, u32 b0, u32 b1, int (&plus)[4], int (&minus)[4]) {
-        const u32 top_signs = top ^ 0x88888888u, bottom_signs = bottom ^ 0x88888888u;
-        mma(plus, levels.positive(top), levels.positive(bottom), levels.positive(top >> 16), levels.positive(bottom >> 16), b0, b1);
-        mma(minus, levels.positive(top_signs), levels.positive(bottom_signs), levels.positive(top_signs >> 16),
-            levels.positive(bottom_signs >> 16), b0, b1);
+    static __device__ void step(u32 top, u32 bottom, uint4 x, float (&d)[4]) {
+        const Halves upper(top), lower(bottom);
+        mma_f16(d, upper.pairs[0], lower.pairs[0], upper.pairs[1], lower.pairs[1], x.x, x.y);
+        mma_f16(d, upper.pairs[2], lower.pairs[2], upper.pairs[3], lower.pairs[3], x.z, x.w);
     }
-    // Adds the two rows' products with the block, twice their value.
-    __device__ void times(const Levels& levels, const uint4 (&x)[2], float2& sum) const {
-        int plus[4] = {0, 0, 0, 0}, minus[4] = {0, 0, 0, 0};
-        step(levels, w[0].x, w[1].x, x[0].x, x[0].y, plus, minus);
-        step(levels, w[0].y, w[1].y, x[0].z, x[0].w, plus, minus);
-        step(levels, w[0].z, w[1].z, x[1].x, x[1].y, plus, minus);
-        step(levels, w[0].w, w[1].w, x[1].z, x[1].w, plus, minus);
-        const int top = (plus[0] - minus[0]) * 256 + plus[1] - minus[1];
-        const int bottom = (plus[2] - minus[2]) * 256 + plus[3] - minus[3];
-        sum.x += __uint_as_float((scales & 0xFFu) << 23) * (float)top;
-        sum.y += __uint_as_float((scales >> 8) << 23) * (float)bottom;
+    // Adds the two rows' products with the block, in units of 2^-14.
+    __device__ void times(const uint4 (&x)[4], float2& sum) const {
+        float d[4] = {0.f, 0.f, 0.f, 0.f};
+        step(w[0].x, w[1].x, x[0], d);
+        step(w[0].y, w[1].y, x[1], d);
+        step(w[0].z, w[1].z, x[2], d);
+        step(w[0].w, w[1].w, x[3], d);
+        sum.x += __uint_as_float((scales & 0xFFu) << 23) * d[0];
+        sum.y += __uint_as_float((scales >> 8) << 23) * d[2];
     }
 };
 
@@ -143,35 +149,31 @@ struct Weights4 {
 template <class P, int ROWS, class Vector, class Weight, class Finish>
 __device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
     const Lane lane;
-    const Levels levels;
     int row = range.begin / P::PIECES, piece = range.begin % P::PIECES;
     float2 sum = {0.f, 0.f};
     for (int left = range.end - range.begin; left > 0; left--) {
         const bool last = piece + 1 == P::PIECES;
-        const Staged staged(vector(row), zeros, lane);
+        const Staged staged(vector(row), zeros, lane, 0);
         const u8* slot = ring.use();
         float2 part = {0.f, 0.f};
+        uint4 x[4], y[4];
         if (!last) {
             Weights4 first, second;
-            uint4 x[2], y[2];
             first.load(slot, lane, GROUP_BLOCKS);
             second.load(slot + P::GROUP_BYTES, lane, GROUP_BLOCKS);
             ring.release();
             staged.load(piece * 2, x);
-            first.times(levels, x, part);
+            first.times(x, part);
             staged.load(piece * 2 + 1, y);
-            second.times(levels, y, part);
+            second.times(y, part);
         } else {
             constexpr int GROUPS = P::GROUPS - (P::PIECES - 1) * P::PIECE_GROUPS; // in the last piece
 #pragma unroll
             for (int i = 0; i < GROUPS; i++) {
-                const int blocks = i + 1 == GROUPS ? P::TAIL_BLOCKS : GROUP_BLOCKS;
                 Weights4 weights;
-                uint4 x[2];
-                weights.load(slot + i * P::GROUP_BYTES, lane, blocks);
-                if (lane.t >= blocks) weights.scales = 0;
+                weights.load(slot + i * P::GROUP_BYTES, lane, i + 1 == GROUPS ? P::TAIL_BLOCKS : GROUP_BLOCKS);
                 staged.load(piece * 2 + i, x);
-                weights.times(levels, x, part);
+                weights.times(x, part);
             }
             ring.release();
         }
@@ -180,7 +182,7 @@ __device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, V
         row += last;
         const bool ends = last && row % ROWS == 0;
         if (ends || left == 1) {
-            finish((row - last) / ROWS, over_lanes({0.5f * sum.x, 0.5f * sum.y}));
+            finish((row - last) / ROWS, over_lanes({HALVES_UNIT * sum.x, HALVES_UNIT * sum.y}));
             sum = {0.f, 0.f};
         }
         piece = last ? 0 : piece + 1;

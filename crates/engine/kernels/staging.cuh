@@ -27,12 +27,12 @@ struct Values {
         *(float4*)(values.v + 4) = load_shared_by_blocks((const float4*)at + 1);
         return values;
     }
-    __device__ static Values of_f16(uint4 bits) {
-        const u32 words[4] = {bits.x, bits.y, bits.z, bits.w};
-        Values values;
+    // Stores them as f16 at place `index * VALUES` of a staged vector.
+    __device__ void stage_f16(u8* vector, int index, float factor) const {
+        u32 words[4];
 #pragma unroll
-        for (int i = 0; i < VALUES; i++) values.v[i] = f16_to_f32((u16)(words[i / 2] >> (16 * (i % 2))));
-        return values;
+        for (int i = 0; i < 4; i++) words[i] = f32_to_f16(v[2 * i] * factor) | (u32)f32_to_f16(v[2 * i + 1] * factor) << 16;
+        ((uint4*)vector)[index] = make_uint4(words[0], words[1], words[2], words[3]);
     }
     __device__ void write(float* at) const {
         ((float4*)at)[0] = *(const float4*)v;

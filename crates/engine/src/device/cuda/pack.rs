@@ -63,10 +63,19 @@ pub fn pack_mxfp4(blocks: &[u8], cols: usize) -> Vec<u8> {
     out
 }
 
-/// From halves that share a byte to neighbours that do.
+/// A block's 32 codes as four words, eight columns each.
 fn codes_in_order(bytes: &[u8]) -> impl Iterator<Item = u8> {
-    let code = |col: usize| if col < 16 { bytes[col] & 0x0F } else { bytes[col - 16] >> 4 };
-    (0..16).map(move |i| code(2 * i) | code(2 * i + 1) << 4)
+    let code = |col: usize| u32::from(if col < 16 { bytes[col] & 0x0F } else { bytes[col - 16] >> 4 });
+    let word = move |first: usize| (0..8).map(|i| spread(i, code(first + i))).fold(0, |word, bits| word | bits);
+    (0..4).flat_map(move |i| word(8 * i).to_le_bytes())
+}
+
+/// The bits of the code of a word's `index`-th column: sign and the other three apart.
+fn spread(index: usize, code: u32) -> u32 {
+    const SIGNS: [u32; 4] = [15, 12, 14, 13];
+    const RESTS: [u32; 4] = [9, 6, 3, 0];
+    let (pair, half) = (index / 2, 16 * (index % 2) as u32);
+    ((code >> 3) << SIGNS[pair] | (code & 7) << RESTS[pair]) << half
 }
 
 #[cfg(test)]
@@ -87,10 +96,19 @@ mod tests {
     }
 
     #[test]
-    fn codes_come_out_in_the_order_of_columns() {
+    fn a_pair_of_codes_unmasked_is_a_pair_of_f16() {
         let bytes: Vec<u8> = (0..16).map(|i| i | (15 - i) << 4).collect();
-        let codes: Vec<u8> = codes_in_order(&bytes).flat_map(|byte| [byte & 0x0F, byte >> 4]).collect();
-        let expected: Vec<u8> = (0..16).chain((0..16).rev()).collect();
-        assert_eq!(codes, expected);
+        let words: Vec<u8> = codes_in_order(&bytes).collect();
+        let word = u32::from_le_bytes([words[0], words[1], words[2], words[3]]);
+        let f16 = |bits: u32| half::f16::from_bits(bits as u16).to_f32() * 16384.0;
+        let (signs, rest) = (0x8000_8000, 0x0E00_0E00);
+        let pairs = [
+            word & (signs | rest),
+            word << 3 & (signs | rest),
+            word << 6 & rest | word << 1 & signs,
+            word << 9 & rest | word << 2 & signs,
+        ];
+        let values: Vec<f32> = pairs.iter().flat_map(|pair| [f16(pair & 0xFFFF), f16(pair >> 16)]).collect();
+        assert_eq!(values, [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]); // codes 0 to 7 of e2m1
     }
 }
