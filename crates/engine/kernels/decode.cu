@@ -34,6 +34,7 @@ struct Shared {
 static_assert(sizeof(Shared) <= 227 * 1024, "what a block can have");
 
 extern __shared__ __align__(128) u8 shared_memory[];
+// By name, so that its address is a constant in every function.
 #define shared (*(Shared*)shared_memory)
 
 __device__ inline u8* Ring::slot(int index) { return shared.slots[warp_id()][index]; }
