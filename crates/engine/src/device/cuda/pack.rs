@@ -66,7 +66,8 @@ pub fn pack_mxfp4(blocks: &[u8], cols: usize) -> Vec<u8> {
 /// A block's 32 codes as four words, eight columns each.
 fn codes_in_order(bytes: &[u8]) -> impl Iterator<Item = u8> {
     let code = |col: usize| u32::from(if col < 16 { bytes[col] & 0x0F } else { bytes[col - 16] >> 4 });
-    let word = move |first: usize| (0..8).map(|i| spread(i, code(first + i))).fold(0, |word, bits| word | bits);
+    let word =
+        move |first: usize| (0..8).map(|i| spread(i, code(first + i))).fold(0, |word, bits| word | bits);
     (0..4).flat_map(move |i| word(8 * i).to_le_bytes())
 }
 
