@@ -14,10 +14,21 @@ use flint_engine::model::config::{Arch, Config, Experts};
 use flint_engine::quant::Format;
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-fn main() -> Outcome<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
