@@ -39,12 +39,6 @@ __device__ inline u16 f32_to_f16(float value) {
     return bits;
 }
 
-__device__ inline float f16_to_f32(u16 bits) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-}
-
 // What other blocks wrote must come from the second-level cache: the first one may hold an older copy.
 template <class T> __device__ inline T load_shared_by_blocks(const T* at) { return __ldcg(at); }
 
