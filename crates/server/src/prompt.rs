@@ -33,35 +33,36 @@ impl Conversation {
     }
 }
 
-/// An earlier state of the same conversation: its first items, and their tokens with the model's own.
-#[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
-    pub items: usize,
-    pub tokens: &'a [u32],
-}
-
 /// All tokens of the conversation, ready for an answer (or, to warm up, only what stands before it).
-pub fn tokens(
-    model: &Model,
-    conversation: &Conversation,
-    known: Option<Known<'_>>,
-    answer: bool,
-) -> Result<Vec<u32>, ApiError> {
+pub fn tokens(model: &Model, conversation: &Conversation, answer: bool) -> Result<Vec<u32>, ApiError> {
     if let Some(raw) = &conversation.raw {
         return raw_tokens(model, raw);
     }
     let (before, items) = (instructions(model, conversation), &conversation.items);
-    if let Some(known) = known
-        && let Some(tail) = tail(model, conversation, known.items, answer)?
-    {
-        let mut tokens = known.tokens.to_vec();
-        if !tokens.last().is_some_and(|last| model.text.stop_tokens.contains(last)) {
-            tokens.push(tail.end);
-        }
-        return encode(model, &tail.segments, tokens);
-    }
     let scene = Scene { before, items, tools: conversation.tools.declared(), conversation };
-    encode(model, &scene.render(model, items.len(), answer)?, Vec::new())
+    let mut tokens = Vec::new();
+    encode(model, &scene.render(model, items.len(), answer)?, &mut tokens)?;
+    Ok(tokens)
+}
+
+/// The same, given the tokens of the first `known` items with the model's own: appends what follows them. False if
+/// they cannot be gone on from.
+pub fn append(
+    model: &Model,
+    conversation: &Conversation,
+    known: usize,
+    answer: bool,
+    tokens: &mut Vec<u32>,
+) -> Result<bool, ApiError> {
+    if conversation.raw.is_some() {
+        return Ok(false);
+    }
+    let Some(tail) = tail(model, conversation, known, answer)? else { return Ok(false) };
+    if !tokens.last().is_some_and(|last| model.text.stop_tokens.contains(last)) {
+        tokens.push(tail.end);
+    }
+    encode(model, &tail.segments, tokens)?;
+    Ok(true)
 }
 
 /// Text as it is, or around a hole in the order that the model was trained on.
@@ -85,12 +86,13 @@ fn raw_tokens(model: &Model, raw: &Raw) -> Result<Vec<u32>, ApiError> {
         Segment::Text(suffix.clone()),
         control("<|fim_middle|>"),
     ];
-    encode(model, &segments, Vec::new())
+    let mut tokens = Vec::new();
+    encode(model, &segments, &mut tokens)?;
+    Ok(tokens)
 }
 
-fn encode(model: &Model, segments: &[Segment], mut tokens: Vec<u32>) -> Result<Vec<u32>, ApiError> {
-    model.text.tokenizer.encode_segments(segments, &mut tokens).map_err(text_error)?;
-    Ok(tokens)
+fn encode(model: &Model, segments: &[Segment], tokens: &mut Vec<u32>) -> Result<(), ApiError> {
+    model.text.tokenizer.encode_segments(segments, tokens).map_err(text_error)
 }
 
 /// What stands before the items of a conversation.

@@ -65,12 +65,9 @@ impl Server {
         let held = model.holds.of(&model, &request, &conversation)?;
         let (id, tenant, store) = (record.id.clone(), record.tenant, self.archive.store.clone());
         let (running, controls) = Running::again(id, tenant, store, progress.next);
-        let prepared = Prepared {
-            session: Session::new(model.engine.new_sequence(), tenant, request.cache_key.as_deref()),
-            base: Base::New,
-            tokens: record.prompt.clone(),
-            prints: Fingerprints::of(&conversation),
-        };
+        let session = Session::new(model.engine.new_sequence(), tenant, request.cache_key.as_deref());
+        let prints = Fingerprints::of(&conversation);
+        let prepared = Prepared::new(session, Base::New, record.prompt.clone(), prints);
         let turn =
             Turn::new(self.clone(), model, request, conversation, running.clone(), record.created_at, held);
         let origin = Origin {

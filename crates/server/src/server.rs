@@ -127,7 +127,7 @@ impl Server {
         turn.ticket = Some(ticket);
         turn.origin = body.map(|body| Origin::new(body, history.items.len(), history.linked));
         if let Err(error) = turn.enrol(&prepared.tokens, None).await {
-            turn.model.rest(prepared.session);
+            turn.model.rest(prepared.given_up());
             return Err(error.refusal());
         }
         let running = turn.running();

@@ -126,7 +126,7 @@ impl Turn {
             self.server.registry.started(&self.running);
             if !self.admitted(&mut controls).await {
                 // A sequence that was never begun has nothing to keep.
-                let begun = Some(prepared.session).filter(|session| !session.tokens.is_empty());
+                let begun = Some(prepared.given_up()).filter(|session| !session.tokens.is_empty());
                 begun.into_iter().for_each(|session| self.model.rest(session));
                 return;
             }
@@ -137,6 +137,8 @@ impl Turn {
             match session {
                 Leg::Over(session) => {
                     session.into_iter().for_each(|session| self.model.rest(session));
+                    // Whoever waits for the last event comes before all of this is taken apart.
+                    tokio::task::yield_now().await;
                     return;
                 }
                 Leg::Steered(next) => match self.begin_successor(*next).await {

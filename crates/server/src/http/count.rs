@@ -22,7 +22,7 @@ pub async fn input_tokens(
     let model = app.server.model(request.model.as_deref())?;
     let count = move || {
         let history = app.server.history(&request, holder.tenant, None)?;
-        let tokens = prompt::tokens(&model, &conversation(&model, &request, &history)?, None, true)?;
+        let tokens = prompt::tokens(&model, &conversation(&model, &request, &history)?, true)?;
         Ok::<_, ApiError>(tokens.len())
     };
     let tokens = blocking(count).await??;

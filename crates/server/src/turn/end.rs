@@ -17,6 +17,7 @@ impl Turn {
     /// Ends the response, and leaves its sequence to who comes next.
     pub(super) fn finish(&mut self, prepared: Prepared, ended: Ended) -> Leg {
         let Ended { how, counts, broke, tokens, done, surplus, reasoning } = ended;
+        let asked = self.conversation.items.len();
         self.account(prepared.tokens.len() as u32, counts, broke, reasoning);
         let mut steered = None;
         match how {
@@ -41,17 +42,25 @@ impl Turn {
                 return Leg::Over(None);
             }
         }
-        let session = self.settle(prepared, tokens, done, surplus);
+        let session = self.settle(prepared, asked, tokens, done, surplus);
         match steered {
             None => Leg::Over(Some(session)),
             Some((items, successor)) => self.succeed(session, items, successor),
         }
     }
 
-    /// The session after the response: its tokens say exactly what the response's items say.
-    fn settle(&mut self, prepared: Prepared, generated: Vec<u32>, done: usize, surplus: u32) -> Session {
+    /// The session after the response to the first `asked` items: its tokens say exactly what the response's items
+    /// say.
+    fn settle(
+        &mut self,
+        prepared: Prepared,
+        asked: usize,
+        generated: Vec<u32>,
+        done: usize,
+        surplus: u32,
+    ) -> Session {
         let Prepared { session, mut tokens, prints, .. } = prepared;
-        let (asked, strange) = (self.conversation.items.len(), self.called_strangely(&generated));
+        let strange = self.called_strangely(&generated);
         let kept = match self.writer.dropped_an_item() {
             _ if strange => &[],
             true => &generated[..done],
@@ -62,7 +71,6 @@ impl Turn {
             // If the engine is down it forgets the sequence, and a longer one does no harm.
             let _ = self.model.engine.truncate(session.sequence, tokens.len() as u32);
         }
-        self.conversation.items.extend(self.writer.items());
         let (items, prints) = match strange {
             true => (asked, prints),
             false => (self.conversation.items.len(), Fingerprints::of(&self.conversation)),
@@ -171,12 +179,12 @@ impl Turn {
         self.flush();
     }
 
-    fn remember(&self) {
-        let mut items = self.conversation.items.clone();
-        items.extend(self.writer.items());
-        let remembered = Remembered { items, tenant: self.tenant, stored: self.pen.is_stored() };
+    /// The conversation has one response more.
+    fn remember(&mut self) {
+        self.conversation.items.extend(self.writer.items());
         if let Some(on_end) = &self.on_end {
-            on_end(&self.running.id, remembered);
+            let items = self.conversation.items.clone();
+            on_end(&self.running.id, Remembered { items, tenant: self.tenant, stored: self.pen.is_stored() });
         }
     }
 

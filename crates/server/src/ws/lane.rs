@@ -157,6 +157,8 @@ async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<Stat
     };
     loop {
         lock(state).current = Some(running.clone());
+        // The turn first asks the engine.
+        tokio::task::yield_now().await;
         let watch = timed.then(|| Watch::new(running.clone(), arrived));
         let done = outlet.response(running.read(0), name.clone(), watch).await;
         // An error means that the client is gone: its response has no reader left and stops.

@@ -141,11 +141,12 @@ impl Writing {
             self.flows.push(told(flow).boxed());
             return Ok(());
         }
+        self.send().await?;
         let Flow { stream, watch, done, .. } = flow;
         if let Some(watch) = watch {
             self.put(watch.event(stream.as_deref()).to_string().into()).await?;
+            self.send().await?;
         }
-        self.send().await?;
         let _ = done.send(());
         Ok(())
     }

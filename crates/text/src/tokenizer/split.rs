@@ -7,8 +7,12 @@
 
 use crate::error::TextError;
 use crate::limits::{PATTERN_AUTOMATON_BYTES_MAX, PATTERN_BYTES_MAX, SPLIT_STAGES_MAX};
+use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::meta::Regex;
-use regex_automata::{Anchored, Input, Match};
+use regex_automata::nfa::thompson;
+use regex_automata::util::pool::Pool;
+use regex_automata::{Anchored, Input};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// The splits of a model, applied one after the other, each to the pieces of the one before.
 #[derive(Debug, Default)]
@@ -16,9 +20,21 @@ pub(super) struct Splitter {
     stages: Vec<Stage>,
 }
 
+/// Pattern 0 is the model's own; pattern 1, if any, is a run of white space.
 #[derive(Debug)]
 struct Stage {
-    regex: Regex, // pattern 0 is the model's own; pattern 1, if any, is a run of white space
+    automaton: DFA, // finds where a match ends that begins here, as nearly all do
+    states: Caches, // of the automaton, which makes them as it meets them
+    regex: Regex,   // finds where one begins
+}
+
+type Caches = Pool<Cache, Box<dyn Fn() -> Cache + Send + Sync + UnwindSafe + RefUnwindSafe>>;
+
+/// What a pattern has matched.
+struct Found {
+    start: usize,
+    end: usize,
+    is_space: bool,
 }
 
 const SPACES: &str = r"\s+";
@@ -56,41 +72,53 @@ impl Stage {
         }
         let body = SPACES_ENDINGS.iter().find_map(|ending| pattern.strip_suffix(ending));
         let patterns = body.map_or(vec![pattern], |body| vec![body, SPACES]);
+        let refused = |reason: String| {
+            TextError::tokenizer("pre_tokenizer", format!("cannot use the pattern {pattern:?}: {reason}"))
+        };
         let config = Regex::config()
             .nfa_size_limit(Some(PATTERN_AUTOMATON_BYTES_MAX))
             .hybrid_cache_capacity(PATTERN_AUTOMATON_BYTES_MAX);
         let regex = Regex::builder().configure(config).build_many(&patterns);
-        let regex = regex.map_err(|error| {
-            let problem = format!("cannot use the pattern {pattern:?}: {}", reason(&error));
-            TextError::tokenizer("pre_tokenizer", problem)
-        })?;
-        Ok(Stage { regex })
+        let regex = regex.map_err(|error| refused(reason(&error)))?;
+        let automaton = DFA::builder()
+            .thompson(thompson::Config::new().nfa_size_limit(Some(PATTERN_AUTOMATON_BYTES_MAX)))
+            .configure(DFA::config().cache_capacity(PATTERN_AUTOMATON_BYTES_MAX))
+            .build_many(&patterns);
+        let automaton = automaton.map_err(|error| refused(error.to_string()))?;
+        let fresh = automaton.clone();
+        let states = Pool::new(Box::new(move || fresh.create_cache()) as Box<_>);
+        Ok(Stage { automaton, states, regex })
     }
 
-    /// The first match from here on. Nearly always it begins here: then nothing has to be searched, nor its beginning.
-    fn next(&self, text: &str, from: usize) -> Option<Match> {
+    /// The first match from here on. Nearly always it begins here: then nothing has to be searched.
+    fn next(&self, cache: &mut Cache, text: &str, from: usize) -> Option<Found> {
         let here = Input::new(text).range(from..).anchored(Anchored::Yes);
-        self.regex.search(&here).or_else(|| self.regex.search(&here.anchored(Anchored::No)))
+        if let Ok(Some(found)) = self.automaton.try_search_fwd(cache, &here) {
+            return Some(Found {
+                start: from,
+                end: found.offset(),
+                is_space: found.pattern().as_usize() == 1,
+            });
+        }
+        let found = self.regex.search(&here.anchored(Anchored::No))?;
+        Some(Found { start: found.start(), end: found.end(), is_space: found.pattern().as_usize() == 1 })
     }
 
     /// Matches are pieces, and so is what lies between them.
     fn split(&self, text: &str, piece: &mut dyn FnMut(&str)) {
         let mut done = 0; // everything before has been handed out
         let mut from = 0;
-        while let Some(found) = self.next(text, from) {
-            let end = if found.pattern().as_usize() == 1 {
-                leave_last_space(text, found.start(), found.end())
-            } else {
-                found.end()
-            };
+        let mut cache = self.states.get();
+        while let Some(Found { start, end, is_space }) = self.next(&mut cache, text, from) {
+            let end = if is_space { leave_last_space(text, start, end) } else { end };
             from = end;
-            if found.start() == end {
+            if start == end {
                 let Some(c) = text[end..].chars().next() else { break };
                 from = end + c.len_utf8();
                 continue;
             }
-            hand_out(&text[done..found.start()], piece);
-            piece(&text[found.start()..end]);
+            hand_out(&text[done..start], piece);
+            piece(&text[start..end]);
             done = end;
         }
         hand_out(&text[done..], piece);
