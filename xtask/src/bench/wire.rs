@@ -18,11 +18,14 @@ const WARM_ROUNDS: usize = 9;
 const STEERS: usize = 7;
 
 pub fn measure(program: &Path) -> Outcome<Report> {
-    let mut results = overheads(program)?;
+    let mut results = overheads(program, false)?;
+    results.extend(overheads(program, true)?);
     results.extend(token_to_frame(program)?);
     results.push(cpu_per_token(program)?);
-    let mut peers =
-        vec![("turn_overhead_ws_us", "the same turns over HTTP, the whole history in each".to_owned())];
+    let mut peers = vec![
+        ("turn_overhead_ws_us", "the same turns over HTTP, the whole history in each".to_owned()),
+        ("turn_overhead_wss_us", "the same over HTTPS; each turn's connection resumes a session".to_owned()),
+    ];
     let (warm, peer) = warm(program)?;
     results.push(warm);
     peers.push(("ttft_warm_ms", peer));
@@ -38,11 +41,11 @@ fn words(from: usize, count: usize) -> String {
 }
 
 /// The same sessions over one WebSocket and over one HTTP connection a turn.
-fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
+fn overheads(program: &Path, tls: bool) -> Outcome<Vec<Measured>> {
     let turns: Vec<Turn> = (0..TURNS).map(Turn::new).collect();
     let lines: Vec<(String, String)> =
         turns.iter().enumerate().map(|(number, turn)| turn.line(number > 0)).collect();
-    let settings = Settings { model: Some(session::MODEL), script: Some(&lines), ..Settings::default() };
+    let settings = Settings { model: Some(session::MODEL), script: Some(&lines), tls, ..Settings::default() };
     let served = Served::start(program, &settings)?;
     let (mut socket, mut http) = (Vec::new(), Vec::new());
     for session in 0..=SESSIONS {
@@ -61,10 +64,14 @@ fn overheads(program: &Path) -> Outcome<Vec<Measured>> {
     let (socket_us, http_us) = (all(&socket, 0, whole), all(&http, 0, whole));
     let late = socket[0].len() - LATE_TURNS;
     let (socket_late_us, http_late_us) = (all(&socket, late, whole), all(&http, late, whole));
+    let names = match tls {
+        false => ["turn_overhead_ws_us", "turn_overhead_late_ws_us", "turn_render_ws_us"],
+        true => ["turn_overhead_wss_us", "turn_overhead_late_wss_us", "turn_render_wss_us"],
+    };
     Ok(vec![
-        Measured::beside("turn_overhead_ws_us", socket_us, "us", http_us),
-        Measured::beside("turn_overhead_late_ws_us", socket_late_us, "us", http_late_us),
-        Measured::alone("turn_render_ws_us", all(&socket, 0, |turn| turn.render_us), "us"),
+        Measured::beside(names[0], socket_us, "us", http_us),
+        Measured::beside(names[1], socket_late_us, "us", http_late_us),
+        Measured::alone(names[2], all(&socket, 0, |turn| turn.render_us), "us"),
     ])
 }
 

@@ -1,12 +1,14 @@
 //! A server that ends with its owner.
 
-use super::{MODEL, Socket};
+use super::{MODEL, Socket, Stream, stream};
 use crate::Outcome;
+use rustls::ClientConfig;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An answer that takes longer than this never comes.
@@ -17,6 +19,7 @@ pub struct Served {
     child: Child,
     pub address: String, // host:port
     key: String,
+    tls: Option<Arc<ClientConfig>>,
     _home: tempfile::TempDir,
 }
 
@@ -28,6 +31,7 @@ pub struct Settings<'a> {
     pub rate: Option<f64>,                      // forward passes a second of the script
     pub kv_tokens: Option<u32>,
     pub config: Option<&'a str>, // what `config.toml` says
+    pub tls: bool,
 }
 
 impl Served {
@@ -48,10 +52,15 @@ impl Served {
         if let Some(config) = settings.config {
             std::fs::write(home.path().join("config.toml"), config)?;
         }
+        if settings.tls {
+            command.arg("--tls-cert").arg(stream::pem("cert.pem"));
+            command.arg("--tls-key").arg(stream::pem("key.pem"));
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let (child, address) = launch(&mut command)?;
         let key = std::fs::read_to_string(home.path().join("key")).unwrap_or("none".into()).trim().to_owned();
-        Ok(Served { command, child, address, key, _home: home })
+        let tls = settings.tls.then(stream::client).transpose()?;
+        Ok(Served { command, child, address, key, tls, _home: home })
     }
 
     /// Starts it again, at another address, on the data that it has left.
@@ -84,7 +93,7 @@ impl Served {
     }
 
     /// One request on a connection of its own; the events or the body follow.
-    pub fn send(&self, method: &str, path: &str, body: &str) -> Outcome<BufReader<TcpStream>> {
+    pub fn send(&self, method: &str, path: &str, body: &str) -> Outcome<BufReader<Stream>> {
         let mut stream = self.connect()?;
         let Served { address, key, .. } = self;
         let head = format!(
@@ -119,11 +128,11 @@ impl Served {
         Ok(kib.ok_or("the server's memory is not told")?.parse::<u64>()? << 10)
     }
 
-    fn connect(&self) -> Outcome<TcpStream> {
+    fn connect(&self) -> Outcome<Stream> {
         let stream = TcpStream::connect(&self.address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(stream)
+        Stream::new(stream, self.tls.as_ref())
     }
 }
 
@@ -140,8 +149,8 @@ fn launch(command: &mut Command) -> Outcome<(Child, String)> {
         command.spawn().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no standard output")?).read_line(&mut line)?;
-    let address = line.trim().strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/v1"));
-    match address {
+    let url = line.trim().strip_prefix("listening on ").and_then(|rest| rest.strip_suffix("/v1"));
+    match url.and_then(|url| url.split_once("://")).map(|(_, address)| address) {
         Some(address) => Ok((child, address.to_owned())),
         None => {
             let _ = child.kill();

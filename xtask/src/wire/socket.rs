@@ -1,19 +1,18 @@
 //! One WebSocket, which asks for timings.
 
-use super::{delta, is_last};
+use super::{Stream, delta, is_last};
 use crate::Outcome;
 use serde_json::Value;
 use std::io::ErrorKind;
-use std::net::TcpStream;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
 pub struct Socket {
-    socket: WebSocket<TcpStream>,
+    socket: WebSocket<Stream>,
 }
 
 impl Socket {
-    pub fn open(address: &str, key: &str, stream: TcpStream) -> Outcome<Socket> {
+    pub fn open(address: &str, key: &str, stream: Stream) -> Outcome<Socket> {
         let mut request = format!("ws://{address}/v1/responses").into_client_request()?;
         let headers = request.headers_mut();
         headers.insert("authorization", format!("Bearer {key}").parse()?);
