@@ -10,8 +10,7 @@ use crate::settings::Settings;
 use flint_engine::device::cpu::{self, Isa};
 use flint_engine::load::ModelFile;
 use flint_engine::supervise::Supervisor;
-use flint_models::catalogue;
-use flint_models::sha256_of_file;
+use flint_models::{ModelName, catalogue, sha256_of_file};
 use flint_open::ModelText;
 use flint_server::keys::{self, Local, Ring, Table};
 use flint_server::limits::STORE_BYTES_DEFAULT;
@@ -125,6 +124,7 @@ async fn stop_once() {
 
 fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliError> {
     let (name, path) = models::locate(config, args.model.as_deref())?;
+    let name = ModelName::parse(&name)?.served(&name);
     let spinner = Spinner::new(format!("loading {name}"));
     let file = ModelFile::open(&path)?;
     let text = ModelText::read(&file)?;

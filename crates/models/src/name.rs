@@ -20,6 +20,19 @@ pub enum ModelName {
 }
 
 impl ModelName {
+    /// What clients of a server call the model `text`: of a path only its last part, which is never the name of another
+    /// model.
+    pub fn served(&self, text: &str) -> String {
+        let ModelName::Path(path) = self else { return text.to_owned() };
+        let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+            return text.to_owned();
+        };
+        match name.strip_suffix(".gguf") {
+            Some(stem) if catalogue::find(stem).is_none() => stem.to_owned(),
+            Some(_) | None => name,
+        }
+    }
+
     /// Tells the forms apart: a scheme first, then a catalogue name, then a path that exists.
     pub fn parse(text: &str) -> Result<ModelName, PullError> {
         let bad = |problem: &str| PullError::BadName { text: text.into(), problem: problem.into() };
@@ -94,6 +107,16 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert_eq!(got, want, "{text}");
+    }
+
+    #[test]
+    fn a_path_is_served_by_its_last_part() {
+        let served = |path: &str| ModelName::Path(path.into()).served(path);
+        assert_eq!(served("/srv/models/my-coder-1.5b.gguf"), "my-coder-1.5b");
+        assert_eq!(served("models/My-Coder-1.5B"), "My-Coder-1.5B");
+        assert_eq!(served("../smollm2-135m.gguf"), "smollm2-135m.gguf");
+        assert_eq!(served(".."), "..");
+        assert_eq!(ModelName::parse("smollm2-135m").unwrap().served("smollm2-135m"), "smollm2-135m");
     }
 
     #[test]

@@ -37,20 +37,25 @@ impl Server {
     }
 }
 
-/// The whole conversation that a request goes on with.
-pub fn conversation(model: &Model, request: &Request, history: &History) -> Result<Conversation, ApiError> {
+/// The whole conversation that a request goes on with, after what was said `before`. It takes the request's input.
+pub fn conversation(
+    model: &Model,
+    request: &mut Request,
+    before: Vec<Arc<Item>>,
+) -> Result<Conversation, ApiError> {
     let mut tools = Tools::default();
-    for item in &history.items {
+    for item in &before {
         if let Meaning::AdditionalTools { tools: more } = &item.meaning {
             tools.join(more)?;
         }
     }
     tools.join(&request.tools)?;
-    let input = request.input.iter().cloned().map(Arc::new);
+    let mut items = before;
+    items.extend(std::mem::take(&mut request.input).into_iter().map(Arc::new));
     Ok(Conversation {
         instructions: request.instructions.clone(),
         tools: model.toolbook(tools.known),
-        items: history.items.iter().cloned().chain(input).collect(),
+        items,
         effort: request.effort.clone(),
         raw: request.raw.clone(),
     })

@@ -59,9 +59,10 @@ impl Server {
         }
         let heard =
             tape::play(&progress.tape).ok_or_else(|| ApiError::internal("its tokens cannot be read"))?;
-        let request = request(record)?;
-        let history = history(&*self.archive.store, record)?;
-        let conversation = conversation(&model, &request, &history)?;
+        let mut request = request(record)?;
+        let History { items, linked } = history(&*self.archive.store, record)?;
+        let before = items.len();
+        let conversation = conversation(&model, &mut request, items)?;
         let held = model.holds.of(&model, &request, &conversation)?;
         let (id, tenant, store) = (record.id.clone(), record.tenant, self.archive.store.clone());
         let (running, controls) = Running::again(id, tenant, store, progress.next);
@@ -70,11 +71,7 @@ impl Server {
         let prepared = Prepared::new(session, Base::New, record.prompt.clone(), prints);
         let turn =
             Turn::new(self.clone(), model, request, conversation, running.clone(), record.created_at, held);
-        let origin = Origin {
-            request: record.request.as_str().into(),
-            before: history.items.len(),
-            linked: history.linked,
-        };
+        let origin = Origin { request: record.request.as_str().into(), before, linked };
         let turn = Turn {
             seed: record.seed,
             pen: Pen::stored(running, &self.archive),

@@ -3,7 +3,7 @@
 use crate::data::{Data, DataError};
 use crate::enrol::Origin;
 use crate::gate::Gate;
-use crate::history::conversation;
+use crate::history::{History, conversation};
 use crate::limits::{CONNECTION_RESPONSES_MAX, SHORT_INPUT_BYTES_MAX};
 use crate::model::Model;
 use crate::note::Note;
@@ -114,18 +114,20 @@ impl Server {
         let is_short = model.forms.are_known() && memory.is_some_and(|memory| memory.makes_short(&request));
         let (server, memory) = (self.clone(), memory.cloned());
         let begin = move || {
-            let history = server.history(&request, tenant, memory.as_deref())?;
-            let conversation = conversation(&model, &request, &history)?;
+            let mut request = request;
+            let History { items, linked } = server.history(&request, tenant, memory.as_deref())?;
+            let before = items.len();
+            let conversation = conversation(&model, &mut request, items)?;
             let keeper = memory.as_ref().map(Memory::keeper);
             let begun = Turn::begin(server, model, request, conversation, tenant, keeper)?;
-            Ok::<_, ApiError>((history, begun))
+            Ok::<_, ApiError>((before, linked, begun))
         };
-        let (history, (mut turn, prepared, controls)) = match is_short {
+        let (before, linked, (mut turn, prepared, controls)) = match is_short {
             true => begin()?,
             false => blocking(begin).await??,
         };
         turn.ticket = Some(ticket);
-        turn.origin = body.map(|body| Origin::new(body, history.items.len(), history.linked));
+        turn.origin = body.map(|body| Origin::new(body, before, linked));
         if let Err(error) = turn.enrol(&prepared.tokens, None).await {
             turn.model.rest(prepared.given_up());
             return Err(error.refusal());

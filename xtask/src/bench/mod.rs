@@ -3,6 +3,7 @@
 mod edits;
 mod llama;
 mod session;
+mod tls;
 mod wire;
 
 use crate::{Outcome, must, paths};

@@ -3,9 +3,17 @@
 //! next command. Over a WebSocket only what is new is sent, over HTTP everything.
 
 use crate::wire::user;
+use crate::{Outcome, paths};
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 
-pub const MODEL: &str = "qwen2.5-coder-1.5b";
+/// The model whose tokenizer and template the session has, and the name that it is served by.
+const SOURCE: &str = "models/qwen2.5-coder-1.5b.gguf";
+const MODEL: &str = "long-session";
+const CONTEXT_TOKENS: u32 = 131_072;
+const HEAD_BYTES: u64 = 8 << 20; // of a model file: what it says about itself, with its vocabulary
 
 const INSTRUCTIONS_BYTES: usize = 12 << 10;
 const GUIDELINES_BYTES: usize = 8 << 10; // of skills, permissions and the like, in a message of their own
@@ -56,6 +64,24 @@ impl Turn {
 /// A call as models write it.
 fn spaced(call: &Value) -> String {
     call.to_string().replace("\":", "\": ").replace(",\"", ", \"")
+}
+
+/// The model's file with room for a long session and without its weights, which a script does not need.
+pub fn model(folder: &Path) -> Outcome<PathBuf> {
+    const KEY: &[u8] = b"qwen2.context_length\x04\0\0\0"; // and that it is a 32-bit number
+    let source = paths::cache()?.join(SOURCE);
+    let open = File::open(&source).map_err(|error| format!("{}: {error}", source.display()))?;
+    let bytes = open.metadata()?.len();
+    let mut head = Vec::new();
+    open.take(HEAD_BYTES).read_to_end(&mut head)?;
+    let key = head.windows(KEY.len()).position(|window| window == KEY);
+    let value = key.ok_or("the model does not say how many tokens it can hold")? + KEY.len();
+    head[value..value + 4].copy_from_slice(&CONTEXT_TOKENS.to_le_bytes());
+    let path = folder.join(MODEL).with_extension("gguf");
+    let mut file = File::create(&path)?;
+    file.write_all(&head)?;
+    file.set_len(bytes)?;
+    Ok(path)
 }
 
 /// What every session begins with.

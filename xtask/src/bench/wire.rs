@@ -2,16 +2,19 @@
 
 use super::llama::Llama;
 use super::session::{self, Turn};
-use super::{Measured, Report, median};
+use super::{Measured, Report, median, tls};
 use crate::Outcome;
 use crate::wire::{Served, Settings, Socket, delta, is_last, next_data, turn, user};
 use serde_json::{Value, json};
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const SESSIONS: usize = 3;
-const TURNS: usize = 24; // of one session: it then has about 31,000 tokens, which its model can just hold
-const LATE_TURNS: usize = 5; // the last of these, when the history is long
+const SESSIONS: usize = 2;
+const TURNS: usize = 96; // of one session: it then has about 90,000 tokens
+const WARM_UP_TURNS: usize = 8; // of a session before these
+const EARLY_TURNS: usize = 24; // up to about 31,000 tokens
+const LATE_TURNS: usize = 10;
 const STREAMED_TOKENS: usize = 500;
 const CPU_TURNS: usize = 24; // of STREAMED_TOKENS each
 const WARM_ROUNDS: usize = 9;
@@ -41,38 +44,43 @@ fn words(from: usize, count: usize) -> String {
 }
 
 /// The same sessions over one WebSocket and over one HTTP connection a turn.
-fn overheads(program: &Path, tls: bool) -> Outcome<Vec<Measured>> {
+fn overheads(program: &Path, secure: bool) -> Outcome<Vec<Measured>> {
     let turns: Vec<Turn> = (0..TURNS).map(Turn::new).collect();
     let lines: Vec<(String, String)> =
         turns.iter().enumerate().map(|(number, turn)| turn.line(number > 0)).collect();
-    let settings = Settings { model: Some(session::MODEL), script: Some(&lines), tls, ..Settings::default() };
-    let served = Served::start(program, &settings)?;
+    let folder = tempfile::tempdir()?;
+    let model = session::model(folder.path())?;
+    let model = Some(model.to_str().ok_or("a folder whose name is not text")?);
+    let settings = Settings { model, script: Some(&lines), ..Settings::default() };
+    let layer = secure.then(tls::layer).transpose()?;
+    let served = Served::behind(layer, program, &settings)?;
+    session_on_socket(&served, &turns[..WARM_UP_TURNS])?;
+    session_on_http(&served, &turns[..WARM_UP_TURNS])?;
     let (mut socket, mut http) = (Vec::new(), Vec::new());
-    for session in 0..=SESSIONS {
-        let own = session_on_socket(&served, &turns)?;
-        let other = session_on_http(&served, &turns)?;
-        // The first of each warms the server.
-        if session > 0 {
-            socket.push(own);
-            http.push(other);
-        }
+    for _ in 0..SESSIONS {
+        socket.push(session_on_socket(&served, &turns)?);
+        http.push(session_on_http(&served, &turns)?);
     }
-    let all = |sessions: &[Vec<Overhead>], from: usize, of: fn(&Overhead) -> f64| {
-        median(sessions.iter().flat_map(|turns| turns[from..].iter().map(of)).collect())
+    let last = socket[0].len();
+    let parts = [0..last, 0..EARLY_TURNS, last - LATE_TURNS..last];
+    let names = match secure {
+        false => ["turn_overhead_ws_us", "turn_overhead_early_ws_us", "turn_overhead_late_ws_us"],
+        true => ["turn_overhead_wss_us", "turn_overhead_early_wss_us", "turn_overhead_late_wss_us"],
     };
-    let whole = |turn: &Overhead| turn.us;
-    let (socket_us, http_us) = (all(&socket, 0, whole), all(&http, 0, whole));
-    let late = socket[0].len() - LATE_TURNS;
-    let (socket_late_us, http_late_us) = (all(&socket, late, whole), all(&http, late, whole));
-    let names = match tls {
-        false => ["turn_overhead_ws_us", "turn_overhead_late_ws_us", "turn_render_ws_us"],
-        true => ["turn_overhead_wss_us", "turn_overhead_late_wss_us", "turn_render_wss_us"],
+    let beside = |(name, part): (&'static str, Range<usize>)| {
+        let of = |sessions: &[Vec<Overhead>]| middle(sessions, part.clone(), |turn| turn.us);
+        Measured::beside(name, of(&socket), "us", of(&http))
     };
-    Ok(vec![
-        Measured::beside(names[0], socket_us, "us", http_us),
-        Measured::beside(names[1], socket_late_us, "us", http_late_us),
-        Measured::alone(names[2], all(&socket, 0, |turn| turn.render_us), "us"),
-    ])
+    let mut measured: Vec<Measured> = names.into_iter().zip(parts).map(beside).collect();
+    if !secure {
+        let render_us = middle(&socket, 0..last, |turn| turn.render_us);
+        measured.push(Measured::alone("turn_render_ws_us", render_us, "us"));
+    }
+    Ok(measured)
+}
+
+fn middle(sessions: &[Vec<Overhead>], part: Range<usize>, of: fn(&Overhead) -> f64) -> f64 {
+    median(sessions.iter().flat_map(|turns| turns[part.clone()].iter().map(of)).collect())
 }
 
 fn session_on_socket(served: &Served, turns: &[Turn]) -> Outcome<Vec<Overhead>> {

@@ -2,11 +2,9 @@
 
 mod served;
 mod socket;
-mod stream;
 
-pub use served::{Served, Settings, head, next_data, next_event};
+pub use served::{Duplex, Layer, Served, Settings, head, next_data, next_event};
 pub use socket::Socket;
-pub use stream::Stream;
 
 use serde_json::{Value, json};
 

@@ -1,14 +1,13 @@
 //! A server that ends with its owner.
 
-use super::{MODEL, Socket, Stream, stream};
+use super::{MODEL, Socket};
 use crate::Outcome;
-use rustls::ClientConfig;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// An answer that takes longer than this never comes.
@@ -19,9 +18,22 @@ pub struct Served {
     child: Child,
     pub address: String, // host:port
     key: String,
-    tls: Option<Arc<ClientConfig>>,
+    layer: Option<Layer>,
     _home: tempfile::TempDir,
 }
+
+/// A connection, whatever lies between it and the network.
+pub trait Duplex: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Duplex for T {}
+
+/// What lies between all connections and the network: how the server is told, and what the client does.
+pub struct Layer {
+    pub args: Vec<OsString>,
+    pub wrap: Box<Wrap>,
+}
+
+type Wrap = dyn Fn(TcpStream) -> Outcome<Box<dyn Duplex>> + Send + Sync;
 
 /// What is to be served.
 #[derive(Debug, Default)]
@@ -31,11 +43,14 @@ pub struct Settings<'a> {
     pub rate: Option<f64>,                      // forward passes a second of the script
     pub kv_tokens: Option<u32>,
     pub config: Option<&'a str>, // what `config.toml` says
-    pub tls: bool,
 }
 
 impl Served {
     pub fn start(program: &Path, settings: &Settings<'_>) -> Outcome<Served> {
+        Served::behind(None, program, settings)
+    }
+
+    pub fn behind(layer: Option<Layer>, program: &Path, settings: &Settings<'_>) -> Outcome<Served> {
         let home = tempfile::tempdir()?;
         let mut command = Command::new(program);
         command
@@ -52,15 +67,11 @@ impl Served {
         if let Some(config) = settings.config {
             std::fs::write(home.path().join("config.toml"), config)?;
         }
-        if settings.tls {
-            command.arg("--tls-cert").arg(stream::pem("cert.pem"));
-            command.arg("--tls-key").arg(stream::pem("key.pem"));
-        }
+        command.args(layer.iter().flat_map(|layer| &layer.args));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let (child, address) = launch(&mut command)?;
         let key = std::fs::read_to_string(home.path().join("key")).unwrap_or("none".into()).trim().to_owned();
-        let tls = settings.tls.then(stream::client).transpose()?;
-        Ok(Served { command, child, address, key, tls, _home: home })
+        Ok(Served { command, child, address, key, layer, _home: home })
     }
 
     /// Starts it again, at another address, on the data that it has left.
@@ -93,7 +104,7 @@ impl Served {
     }
 
     /// One request on a connection of its own; the events or the body follow.
-    pub fn send(&self, method: &str, path: &str, body: &str) -> Outcome<BufReader<Stream>> {
+    pub fn send(&self, method: &str, path: &str, body: &str) -> Outcome<BufReader<Box<dyn Duplex>>> {
         let mut stream = self.connect()?;
         let Served { address, key, .. } = self;
         let head = format!(
@@ -128,11 +139,14 @@ impl Served {
         Ok(kib.ok_or("the server's memory is not told")?.parse::<u64>()? << 10)
     }
 
-    fn connect(&self) -> Outcome<Stream> {
+    fn connect(&self) -> Outcome<Box<dyn Duplex>> {
         let stream = TcpStream::connect(&self.address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        Stream::new(stream, self.tls.as_ref())
+        match &self.layer {
+            Some(layer) => (layer.wrap)(stream),
+            None => Ok(Box::new(stream)),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One WebSocket, which asks for timings.
 
-use super::{Stream, delta, is_last};
+use super::{Duplex, delta, is_last};
 use crate::Outcome;
 use serde_json::Value;
 use std::io::ErrorKind;
@@ -8,11 +8,11 @@ use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
 pub struct Socket {
-    socket: WebSocket<Stream>,
+    socket: WebSocket<Box<dyn Duplex>>,
 }
 
 impl Socket {
-    pub fn open(address: &str, key: &str, stream: Stream) -> Outcome<Socket> {
+    pub fn open(address: &str, key: &str, stream: Box<dyn Duplex>) -> Outcome<Socket> {
         let mut request = format!("ws://{address}/v1/responses").into_client_request()?;
         let headers = request.headers_mut();
         headers.insert("authorization", format!("Bearer {key}").parse()?);

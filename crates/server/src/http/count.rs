@@ -18,11 +18,12 @@ pub async fn input_tokens(
     Extension(holder): Extension<Holder>,
     body: Bytes,
 ) -> Result<Response, Failed> {
-    let request = Request::parse(&parse(&body)?)?;
+    let mut request = Request::parse(&parse(&body)?)?;
     let model = app.server.model(request.model.as_deref())?;
     let count = move || {
         let history = app.server.history(&request, holder.tenant, None)?;
-        let tokens = prompt::tokens(&model, &conversation(&model, &request, &history)?, true)?;
+        let conversation = conversation(&model, &mut request, history.items)?;
+        let tokens = prompt::tokens(&model, &conversation, true)?;
         Ok::<_, ApiError>(tokens.len())
     };
     let tokens = blocking(count).await??;
