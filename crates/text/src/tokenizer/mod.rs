@@ -17,7 +17,7 @@ mod json;
 mod patterns;
 mod split;
 mod vocab;
-mod whole;
+mod words;
 
 pub use gguf::GgufVocab;
 pub use vocab::TokenKind;
@@ -31,14 +31,13 @@ use split::Splitter;
 use std::borrow::Cow;
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 use vocab::Vocab;
-use whole::WholeWords;
+use words::Word;
 
 /// A model's tokenizer. Shared by all sequences; nothing that it says changes.
 #[derive(Debug)]
 pub struct Tokenizer {
     vocab: Vocab,
     bpe: Bpe,
-    known: WholeWords,
     splitter: Splitter,
     nfc: bool,
     whole_words: bool,
@@ -95,7 +94,6 @@ impl Tokenizer {
             nfc: parts.nfc,
             whole_words: parts.whole_words,
             splitter,
-            known: WholeWords::new(vocab.len()),
             vocab,
             bpe,
             bos,
@@ -128,8 +126,8 @@ impl Tokenizer {
     }
 
     fn encode_piece(&self, piece: &[u8], out: &mut Vec<u32>) {
-        match self.vocab.words.get(piece) {
-            Some(&id) if self.whole_words || self.known.merges_to(&self.bpe, piece, id) => out.push(id),
+        match self.vocab.word(piece) {
+            Some(word) if self.whole_words || word.merges(&self.bpe, piece) => out.push(word.id()),
             _ => self.bpe.encode(piece, out),
         }
     }
@@ -207,7 +205,7 @@ impl Tokenizer {
 }
 
 fn build_bpe(vocab: &Vocab, merges: &[(String, String)]) -> Result<Bpe, TextError> {
-    let byte_ids: Vec<Option<u32>> = (0..=255u8).map(|byte| vocab.words.get(&[byte][..]).copied()).collect();
+    let byte_ids: Vec<Option<u32>> = (0..=255u8).map(|byte| vocab.word(&[byte]).map(Word::id)).collect();
     if let Some(missing) = (b' '..=b'~').find(|&byte| byte_ids[usize::from(byte)].is_none()) {
         let problem =
             format!("no token for {:?}; every printable ASCII character needs one", char::from(missing));
@@ -234,9 +232,9 @@ fn merge_ids(
     right: &str,
 ) -> Option<((u32, u32), u32)> {
     let mut spelled = alphabet.decode(left)?;
-    let left = *vocab.words.get(spelled.as_slice())?;
+    let id = |spelled: &[u8]| vocab.word(spelled).map(Word::id);
+    let left = id(&spelled)?;
     let right = alphabet.decode(right)?;
     spelled.extend_from_slice(&right);
-    let right = *vocab.words.get(right.as_slice())?;
-    Some(((left, right), *vocab.words.get(spelled.as_slice())?))
+    Some(((left, id(&right)?), id(&spelled)?))
 }

@@ -1,6 +1,7 @@
 //! The table of tokens: what each id spells, and whether text may become it.
 
 use super::bytes::ByteAlphabet;
+use super::words::{Word, Words};
 use crate::error::TextError;
 use crate::limits::{TOKEN_BYTES_MAX, VOCAB_TOKENS_MAX};
 use foldhash::HashMap;
@@ -26,7 +27,7 @@ pub(super) struct Vocab {
     bytes: Vec<u8>,                            // of all tokens, one after the other
     ends: Vec<u32>,                            // (tokens) where each one ends in `bytes`
     kinds: Vec<TokenKind>,                     // (tokens)
-    pub(super) words: HashMap<Box<[u8]>, u32>, // tokens of kind `Text`
+    words: Words,                              // tokens of kind `Text`
     pub(super) literals: HashMap<String, u32>, // tokens of kind `Verbatim`, `Marker` and `Control`
 }
 
@@ -38,7 +39,7 @@ impl Vocab {
             bytes: Vec::new(),
             ends: Vec::new(),
             kinds: Vec::new(),
-            words: HashMap::default(),
+            words: Words::default(),
             literals: HashMap::default(),
         };
         for (token, kind) in entries {
@@ -47,6 +48,9 @@ impl Vocab {
         if vocab.ends.is_empty() {
             return Err(TextError::tokenizer("tokens", "the vocabulary is empty"));
         }
+        let is_word = |id: &u32| vocab.kind(*id) == TokenKind::Text;
+        let ids: Vec<u32> = (0..vocab.len() as u32).filter(is_word).collect();
+        vocab.words = Words::new(&ids, |id| vocab.bytes(id));
         Ok(vocab)
     }
 
@@ -67,11 +71,10 @@ impl Vocab {
         self.ends.push(self.bytes.len() as u32);
         self.kinds.push(kind);
         match kind {
-            TokenKind::Text => drop(self.words.insert(spelled.into(), id as u32)),
             TokenKind::Verbatim | TokenKind::Marker | TokenKind::Control => {
                 self.literals.insert(token, id as u32);
             }
-            TokenKind::Unused => {}
+            TokenKind::Text | TokenKind::Unused => {}
         }
         Ok(())
     }
@@ -86,6 +89,11 @@ impl Vocab {
         let Some(&end) = self.ends.get(id) else { return &[] };
         let start = id.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[start as usize..end as usize]
+    }
+
+    /// The token of kind `Text` that is spelled so.
+    pub(super) fn word(&self, spelled: &[u8]) -> Option<Word<'_>> {
+        self.words.get(spelled, |id| self.bytes(id))
     }
 
     pub(super) fn kind(&self, id: u32) -> TokenKind {
