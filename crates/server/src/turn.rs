@@ -137,7 +137,8 @@ impl Turn {
             match session {
                 Leg::Over(session) => {
                     session.into_iter().for_each(|session| self.model.rest(session));
-                    // Whoever waits for the last event comes before all of this is taken apart.
+                    // Its slot is free before its end is known. All else is taken apart after that.
+                    self.ticket = None;
                     tokio::task::yield_now().await;
                     return;
                 }
