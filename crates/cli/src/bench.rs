@@ -8,7 +8,7 @@ use crate::args::{BenchArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
 use crate::models;
-use crate::peer::Peer;
+use crate::peer::{Peer, PeerLogits};
 use crate::progress::Spinner;
 use crate::worker;
 use fidelity::Fidelity;
@@ -83,7 +83,11 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows = if wanted("rows_16_d2048") { beside::rows(&mut loaded, args.rounds)? } else { None };
     let fidelity = match args.fidelity {
-        true => Some(fidelity::measure(&mut loaded, &path)?),
+        true => {
+            let vocab = loaded.facts().vocab;
+            let logits = |rows| PeerLogits::start(config, &path, threads, rows, vocab);
+            Some(fidelity::measure(&mut loaded, &path, args.peer.as_ref().map(|_| logits))?)
+        }
         false => None,
     };
     let mut bench = Bench::new(loaded, path.clone());

@@ -4,12 +4,13 @@ use crate::config::Config;
 use crate::error::CliError;
 use crate::progress::Spinner;
 use serde::Deserialize;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const PACKAGE: &str = "xllamacpp==2026.10.11549";
 const SCRIPT: &str = include_str!("peer.py");
+const LOGITS_SCRIPT: &str = include_str!("peer_logits.py");
 
 /// A llama.cpp that waits for measurements to make.
 pub struct Peer {
@@ -28,9 +29,21 @@ pub struct PeerTimes {
 
 impl Peer {
     pub fn start(config: &Config, model: &Path, threads: usize, context: usize) -> Result<Peer, CliError> {
+        let mut peer = Peer::run(config, SCRIPT, model, threads, context)?;
+        peer.line()?;
+        Ok(peer)
+    }
+
+    fn run(
+        config: &Config,
+        script: &str,
+        model: &Path,
+        threads: usize,
+        context: usize,
+    ) -> Result<Peer, CliError> {
         let python = install(config)?;
         let mut child = Command::new(python)
-            .args(["-c", SCRIPT])
+            .args(["-c", script])
             .arg(model)
             .args([threads.to_string(), context.to_string()])
             .stdin(Stdio::piped())
@@ -41,9 +54,7 @@ impl Peer {
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(CliError::Peer("llama.cpp was started without pipes".into()));
         };
-        let mut peer = Peer { child, orders, answers: BufReader::new(answers) };
-        peer.line()?;
-        Ok(peer)
+        Ok(Peer { child, orders, answers: BufReader::new(answers) })
     }
 
     /// Prefills these tokens from scratch, then decodes `decode` more.
@@ -62,6 +73,39 @@ impl Peer {
             return Err(CliError::Peer("llama.cpp ended before it answered".into()));
         }
         Ok(line)
+    }
+}
+
+/// A llama.cpp that tells its logits.
+pub struct PeerLogits {
+    peer: Peer,
+    vocab: usize,
+}
+
+impl PeerLogits {
+    pub fn start(
+        config: &Config,
+        model: &Path,
+        threads: usize,
+        rows_max: usize,
+        vocab: usize,
+    ) -> Result<PeerLogits, CliError> {
+        Ok(PeerLogits { peer: Peer::run(config, LOGITS_SCRIPT, model, threads, rows_max)?, vocab })
+    }
+
+    /// Reads these tokens afresh; calls `row` with the logits after each.
+    pub fn read(&mut self, tokens: &[u32], mut row: impl FnMut(usize, &[f32])) -> Result<(), CliError> {
+        writeln!(self.peer.orders, "{}", serde_json::json!(tokens)).map_err(CliError::io("llama.cpp"))?;
+        let mut bytes = vec![0; self.vocab * size_of::<f32>()];
+        let mut logits = vec![0.0; self.vocab];
+        for at in 0..tokens.len() {
+            self.peer.answers.read_exact(&mut bytes).map_err(CliError::io("llama.cpp"))?;
+            for (logit, bytes) in logits.iter_mut().zip(bytes.as_chunks().0) {
+                *logit = f32::from_le_bytes(*bytes);
+            }
+            row(at, &logits);
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the speed costs: perplexity on a fixed text, and how often the most likely token is that of the plain device.
 
 use crate::error::CliError;
+use crate::peer::PeerLogits;
 use flint_engine::batch::Batch;
 use flint_engine::device::plain::Plain;
 use flint_engine::limits::{BATCH_LOGIT_ROWS_MAX, KV_BLOCK_TOKENS};
@@ -27,6 +28,15 @@ pub struct Fidelity {
     plain_perplexity: f64,
     plain_ratio: f64, // perplexity on these tokens / the plain device's
     same_top: usize,  // of `plain_tokens`
+    peer: Option<PeerFidelity>,
+}
+
+/// Beside llama.cpp, on all of these tokens.
+#[derive(Debug, Serialize)]
+struct PeerFidelity {
+    perplexity: f64,
+    ratio: f64, // perplexity / the peer's
+    same_top: usize,
 }
 
 /// What was said about one token.
@@ -36,7 +46,12 @@ struct Said {
     top: usize,    // the most likely token
 }
 
-pub fn measure(runner: &mut dyn Runner, path: &Path) -> Result<Fidelity, CliError> {
+/// The peer, if there is to be one, is started with the rows that it has to read at a time.
+pub fn measure(
+    runner: &mut dyn Runner,
+    path: &Path,
+    start_peer: Option<impl FnOnce(usize) -> Result<PeerLogits, CliError>>,
+) -> Result<Fidelity, CliError> {
     let file = ModelFile::open(path)?;
     let mut tokens = Vec::new();
     ModelText::read(&file)?.tokenizer.encode_text(TEXT, &mut tokens)?;
@@ -56,7 +71,20 @@ pub fn measure(runner: &mut dyn Runner, path: &Path) -> Result<Fidelity, CliErro
         plain_perplexity: perplexity(&plain),
         plain_ratio: perplexity(&own[..plain.len()]) / perplexity(&plain),
         same_top: same,
+        peer: start_peer.map(|start| beside(start(CHUNK)?, &tokens, &own)).transpose()?,
     })
+}
+
+fn beside(mut peer: PeerLogits, tokens: &[u32], own: &[Said]) -> Result<PeerFidelity, CliError> {
+    let mut said = Vec::new();
+    for chunk in tokens.chunks(CHUNK) {
+        peer.read(chunk, |at, logits| {
+            said.extend(chunk.get(at + 1).map(|&token| hear(logits, token)));
+        })?;
+    }
+    let same_top = own.iter().zip(&said).filter(|(own, said)| own.top == said.top).count();
+    let theirs = perplexity(&said);
+    Ok(PeerFidelity { perplexity: theirs, ratio: perplexity(own) / theirs, same_top })
 }
 
 /// What the model says about each token but the first, `rows` at a time, until the time is over.
@@ -96,6 +124,12 @@ impl Fidelity {
             "On the first {plain_tokens} of them {:+.2}% beside plain arithmetic; {same_top} most likely tokens are the same.",
             100.0 * (plain_ratio - 1.0)
         );
+        if let Some(PeerFidelity { perplexity, ratio, same_top }) = &self.peer {
+            let more = 100.0 * (ratio - 1.0);
+            println!(
+                "llama.cpp {perplexity:.3}: {more:+.2}% beside it; {same_top} most likely tokens are the same."
+            );
+        }
     }
 }
 
