@@ -2,7 +2,7 @@
 
 use crate::limits::CHAIN_RESPONSES_MAX;
 use crate::model::Model;
-use crate::prompt::Conversation;
+use crate::prompt::{Conversation, Items};
 use crate::server::{Memory, Server};
 use crate::store::{Kept, Store, unreadable};
 use flint_engine::message::Tenant;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The items before a request's own.
 #[derive(Debug, Default)]
 pub struct History {
-    pub items: Vec<Arc<Item>>,
+    pub items: Items,
     pub linked: bool, // the store can find them again
 }
 
@@ -26,32 +26,28 @@ impl Server {
         memory: Option<&Memory>,
     ) -> Result<History, ApiError> {
         let Previous::Response(id) = &request.previous else {
-            return Ok(History { items: Vec::new(), linked: true });
+            return Ok(History { items: Items::default(), linked: true });
         };
         if let Some(found) = memory.and_then(|memory| memory.find(id)).filter(|found| found.tenant == tenant)
         {
             return Ok(History { items: found.items, linked: found.stored });
         }
-        let items = chain(&*self.archive.store, id, tenant)?;
+        let items = Arc::new(chain(&*self.archive.store, id, tenant)?);
         Ok(History { items, linked: true })
     }
 }
 
 /// The whole conversation that a request goes on with, after what was said `before`. It takes the request's input.
-pub fn conversation(
-    model: &Model,
-    request: &mut Request,
-    before: Vec<Arc<Item>>,
-) -> Result<Conversation, ApiError> {
+pub fn conversation(model: &Model, request: &mut Request, before: Items) -> Result<Conversation, ApiError> {
     let mut tools = Tools::default();
-    for item in &before {
+    for item in &*before {
         if let Meaning::AdditionalTools { tools: more } = &item.meaning {
             tools.join(more)?;
         }
     }
     tools.join(&request.tools)?;
     let mut items = before;
-    items.extend(std::mem::take(&mut request.input).into_iter().map(Arc::new));
+    Arc::make_mut(&mut items).extend(std::mem::take(&mut request.input).into_iter().map(Arc::new));
     Ok(Conversation {
         instructions: request.instructions.clone(),
         tools: model.toolbook(tools.known),

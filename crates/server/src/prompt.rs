@@ -16,12 +16,15 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// All that was said. Who remembers it shares it: a long conversation is not copied to be kept.
+pub type Items = Arc<Vec<Arc<Item>>>;
+
 /// A conversation and what it is held with.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
     pub instructions: Option<String>,
     pub tools: Toolbook,
-    pub items: Vec<Arc<Item>>,
+    pub items: Items,
     pub effort: Option<String>,
     pub raw: Option<Raw>, // then there is nothing else
 }

@@ -117,7 +117,7 @@ fn history(store: &dyn Store, record: &Record) -> Result<History, ApiError> {
         (None, Some(previous)) => chain(store, previous, record.tenant)?,
         (None, None) => Vec::new(),
     };
-    Ok(History { items, linked })
+    Ok(History { items: items.into(), linked })
 }
 
 /// The response with the items that its stored events have told whole.

@@ -7,11 +7,12 @@ use crate::history::{History, conversation};
 use crate::limits::{CONNECTION_RESPONSES_MAX, SHORT_INPUT_BYTES_MAX};
 use crate::model::Model;
 use crate::note::Note;
+use crate::prompt::Items;
 use crate::registry::Registry;
 use crate::store::Archive;
 use crate::turn::{Remember, Running, Turn};
 use flint_engine::message::Tenant;
-use flint_wire::{ApiError, Item, Previous, Request};
+use flint_wire::{ApiError, Previous, Request};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,7 @@ pub struct Server {
 /// The conversation up to and with a response.
 #[derive(Debug, Clone)]
 pub struct Remembered {
-    pub items: Vec<Arc<Item>>,
+    pub items: Items,
     pub tenant: Tenant,
     pub stored: bool, // the store has it too
 }
@@ -47,11 +48,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    pub fn keep(&self, id: &str, remembered: Remembered) {
+    /// Returns what is forgotten for it, to be taken apart when there is time.
+    pub fn keep(&self, id: &str, remembered: Remembered) -> Option<Remembered> {
         let mut responses = lock(&self.responses);
         responses.push_back((id.to_owned(), remembered));
-        let surplus = responses.len().saturating_sub(CONNECTION_RESPONSES_MAX);
-        responses.drain(..surplus);
+        let surplus = responses.len() > CONNECTION_RESPONSES_MAX;
+        surplus.then(|| responses.pop_front()).flatten().map(|(_, forgotten)| forgotten)
     }
 
     pub fn find(&self, id: &str) -> Option<Remembered> {

@@ -60,7 +60,7 @@ impl Fingerprints {
         }
         conversation.tools.print().hash(&mut hasher);
         let mut prints = vec![hasher.finish()];
-        for item in &conversation.items {
+        for item in &*conversation.items {
             item.print.hash(&mut hasher);
             prints.push(hasher.finish());
         }

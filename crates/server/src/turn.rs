@@ -51,7 +51,8 @@ pub struct Turn {
     pub(crate) held: Held,
     pub(crate) timing: Timing,
     pub(crate) on_end: Option<Remember>,
-    pub(crate) ticket: Option<Ticket>, // none: it was begun by an earlier process
+    pub(crate) forgotten: Option<Remembered>, // for what was remembered
+    pub(crate) ticket: Option<Ticket>,        // none: it was begun by an earlier process
 }
 
 /// What an earlier process did for the response.
@@ -63,7 +64,7 @@ pub struct Past {
 }
 
 /// Who keeps the conversation for a turn that may follow.
-pub type Remember = Arc<dyn Fn(&str, Remembered) + Send + Sync>;
+pub type Remember = Arc<dyn Fn(&str, Remembered) -> Option<Remembered> + Send + Sync>;
 
 impl Turn {
     /// Checks what the model can do, and makes everything ready. What fails here is the request's fault.
@@ -106,6 +107,7 @@ impl Turn {
             past: Past::default(),
             timing: Timing::default(),
             on_end: None,
+            forgotten: None,
             ticket: None,
             held,
             server,

@@ -148,9 +148,9 @@ fn try_out(
         }
     });
     let items = [json!({"role": "assistant", "content": own})].into_iter().chain(calls).chain(new);
-    let items = items.filter_map(|item| Item::parse("input", &item).ok()).map(Arc::new).collect();
+    let items: Vec<_> = items.filter_map(|item| Item::parse("input", &item).ok()).map(Arc::new).collect();
     let conversation = Conversation {
-        items,
+        items: items.into(),
         tools: like.tools.clone(),
         effort: like.effort.clone(),
         ..Conversation::default()

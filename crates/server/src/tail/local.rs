@@ -55,7 +55,8 @@ fn specimens() -> Vec<(Conversation, usize)> {
     for (own, new) in &ends {
         let known = said.len() + own.len();
         let items = said.iter().chain(own).chain(new).filter_map(|item| Item::parse("input", item).ok());
-        let plain = Conversation { items: items.map(Arc::new).collect(), ..Conversation::default() };
+        let plain =
+            Conversation { items: Arc::new(items.map(Arc::new).collect()), ..Conversation::default() };
         let instructed = Conversation { instructions: Some("Be kind.".into()), ..plain.clone() };
         let equipped = Conversation { tools: tools(), ..plain.clone() };
         specimens.extend([plain, instructed, equipped].map(|conversation| (conversation, known)));

@@ -106,7 +106,7 @@ impl Turn {
         let last = self.entry();
         let previous = std::mem::replace(&mut self.running, successor);
         self.origin = self.origin.take().map(|origin| origin.successor(self));
-        self.conversation.items.extend(items);
+        Arc::make_mut(&mut self.conversation.items).extend(items);
         let prints = Fingerprints::of(&self.conversation);
         self.request.previous = flint_wire::Previous::Response(previous.id.clone());
         self.writer =
@@ -181,10 +181,11 @@ impl Turn {
 
     /// The conversation has one response more.
     fn remember(&mut self) {
-        self.conversation.items.extend(self.writer.items());
+        Arc::make_mut(&mut self.conversation.items).extend(self.writer.items());
         if let Some(on_end) = &self.on_end {
-            let items = self.conversation.items.clone();
-            on_end(&self.running.id, Remembered { items, tenant: self.tenant, stored: self.pen.is_stored() });
+            let (items, tenant, stored) =
+                (self.conversation.items.clone(), self.tenant, self.pen.is_stored());
+            self.forgotten = on_end(&self.running.id, Remembered { items, tenant, stored });
         }
     }
 
