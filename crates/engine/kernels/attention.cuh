@@ -173,13 +173,14 @@ struct Attention {
     u16* cache; // of this layer and KV head
     const float* sinks;
     int position;
+    Tag tag;
     KvUnit unit; // this warp's next one
 
     // Asks for what does not depend on the newest token.
-    __device__ Attention(AttentionShared& shared, const float2* turns, const Split& split, int layer, int position)
+    __device__ Attention(AttentionShared& shared, const float2* turns, const Split& split, int layer, int position, Tag tag)
         : shared(shared), turns(turns), split(split),
           cache(params.cache + ((size_t)layer * params.cache_blocks * KV_HEADS + split.head) * 2 * HALF_BLOCK),
-          sinks(params.sinks + layer * HEADS + split.head * GROUP_HEADS), position(position) {
+          sinks(params.sinks + layer * HEADS + split.head * GROUP_HEADS), position(position), tag(tag) {
         const int index = split.begin + warp_id();
         if (index >= split.end) return;
         unit.load_keys(keys(index));
@@ -192,12 +193,25 @@ struct Attention {
 
     __device__ const u16* values(int unit) const { return cached(unit / 2) + HALF_BLOCK + unit % 2 * UNIT_TOKENS; }
 
-    __device__ float qkv(int row) const {
-        return load_shared_by_blocks(&params.qkv_parts[row]) + load_shared_by_blocks(&params.qkv_parts[QKV_ROWS + row]);
+    // What one or two blocks summed up for so many rows, once it is there.
+    template <int COUNT> __device__ void qkv(const int (&rows)[COUNT], float (&values)[COUNT]) const {
+        u32 first[COUNT], second[COUNT];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                first[i] = ask_word(&params.qkv_parts[rows[i]]);
+                second[i] = has_two_blocks<QKV>(rows[i] / TILE_ROWS) ? ask_word(&params.qkv_parts[QKV_ROWS + rows[i]]) : tag.bits;
+            }
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) all &= tag.in(first[i]) && tag.in(second[i]);
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) values[i] = untagged(first[i]) + untagged(second[i]);
     }
 
-    // `split_target`: what the count of this head's finished splits will be.
-    __device__ void run(u32 split_target) {
+    __device__ void run() {
         prepare();
         __syncthreads();
         if (warp_id() < GROUP_HEADS) score_newest(warp_id());
@@ -206,14 +220,7 @@ struct Attention {
         if (warp_id() < GROUP_HEADS) weigh_sources(warp_id());
         __syncthreads();
         merge_sources();
-        if (split.count == 1) return;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            count_up(&params.split_counts[split.head]);
-            wait_for_count(&params.split_counts[split.head], split_target);
-        }
-        __syncthreads();
-        merge_splits();
+        if (split.count > 1) merge_splits();
     }
 
     // Queries and key, turned; key and value into the cache.
@@ -225,8 +232,10 @@ struct Attention {
         if (i < PAIRS) {
             turn(i / HALF_DIM, i % HALF_DIM, open, slot);
         } else if (i < PAIRS + HEAD_DIM) {
-            const int dim = i - PAIRS;
-            const u16 value = f32_to_bf16(qkv(Q_ROWS + KV_ROWS + split.head * HEAD_DIM + dim));
+            const int dim = i - PAIRS, row[1] = {Q_ROWS + KV_ROWS + split.head * HEAD_DIM + dim};
+            float values[1];
+            qkv(row, values);
+            const u16 value = f32_to_bf16(values[0]);
             if (open) open[HALF_BLOCK + dim * KV_BLOCK_TOKENS + slot] = value;
             for (int head = 0; head < GROUP_HEADS; head++) shared.values[WARPS][head][dim] = bf16_to_f32(value);
         }
@@ -236,7 +245,10 @@ struct Attention {
     __device__ void turn(int head, int dim, u16* open, int slot) {
         const bool query = head < GROUP_HEADS;
         const int row = query ? (split.head * GROUP_HEADS + head) * HEAD_DIM : Q_ROWS + split.head * HEAD_DIM;
-        const float a = qkv(row + dim), b = qkv(row + dim + HALF_DIM);
+        const int rows[2] = {row + dim, row + dim + HALF_DIM};
+        float values[2];
+        qkv(rows, values);
+        const float a = values[0], b = values[1];
         const float2 turn = turns[dim];
         const float turned[2] = {a * turn.x - b * turn.y, b * turn.x + a * turn.y};
 #pragma unroll
@@ -299,36 +311,43 @@ struct Attention {
             float value = shared.values[WARPS][head][dim] * shared.factors[WARPS][head];
             for (int i = 0; i < sources; i++) value += shared.values[i][head][dim] * shared.factors[i][head];
             if (split.count == 1)
-                params.attended[split.head * OUTPUTS + output] = with_sink(value, shared.merged[head], sinks[head]);
+                tell_value(&params.attended[split.head * OUTPUTS + output], with_sink(value, shared.merged[head], sinks[head]), tag);
             else
-                params.partial_values[at * OUTPUTS + output] = value;
+                tell_value(&params.partial_values[at * OUTPUTS + output], value, tag);
         }
-        if (split.count > 1 && threadIdx.x < GROUP_HEADS)
-            ((float2*)params.partial_weights)[at * GROUP_HEADS + threadIdx.x] = shared.merged[threadIdx.x];
+        if (split.count > 1 && threadIdx.x < 2 * GROUP_HEADS)
+            tell_value(&params.partial_weights[at * 2 * GROUP_HEADS + threadIdx.x], ((const float*)shared.merged)[threadIdx.x], tag);
     }
 
-    // Each block of the KV head merges a part of the outputs.
+    // Each block of the KV head merges a part of the outputs. Consecutive lanes have the splits of one output.
     __device__ void merge_splits() {
+        static_assert(SPLITS_MAX <= LANES, "a lane for each");
+        int width = 2;
+        while (width < split.count) width *= 2;
         const Range outputs = Range{0, OUTPUTS}.part(split.count, split.index);
-        const int output = outputs.begin + threadIdx.x;
-        if (output >= outputs.end) return;
-        const int head = output / HEAD_DIM;
-        float2 weights[SPLITS_MAX];
-        float values[SPLITS_MAX], most = -INFINITY;
-#pragma unroll
-        for (int i = 0; i < SPLITS_MAX; i++) {
-            const int at = split.head * SPLITS_MAX + min(i, split.count - 1);
-            weights[i] = load_shared_by_blocks((const float2*)params.partial_weights + at * GROUP_HEADS + head);
-            values[i] = load_shared_by_blocks(params.partial_values + at * OUTPUTS + output);
+        for (int begin = outputs.begin; begin < outputs.end; begin += THREADS / width) {
+            const int output = begin + threadIdx.x / width;
+            const float value = merged(min(output, outputs.end - 1), threadIdx.x % width, width);
+            if (threadIdx.x % width == 0 && output < outputs.end)
+                tell_value(&params.attended[split.head * OUTPUTS + output], value, tag);
         }
-#pragma unroll
-        for (int i = 0; i < SPLITS_MAX; i++) most = fmaxf(most, weights[i].x);
-        float value = 0.f, total = 0.f;
-#pragma unroll
-        for (int i = 0; i < SPLITS_MAX; i++) {
-            const float factor = i < split.count ? __expf(weights[i].x - most) : 0.f;
-            value += factor * values[i], total += factor * weights[i].y;
+    }
+
+    __device__ float merged(int output, int index, int width) const {
+        const int head = output / HEAD_DIM, at = split.head * SPLITS_MAX + min(index, split.count - 1);
+        const float* weight = params.partial_weights + (at * GROUP_HEADS + head) * 2;
+        const float* part = params.partial_values + at * OUTPUTS + output;
+        u32 score, power, found;
+        do score = ask_word(weight), power = ask_word(weight + 1), found = ask_word(part);
+        while (!tag.in(score) || !tag.in(power) || !tag.in(found));
+        float most = untagged(score);
+        for (int step = width / 2; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+        const float factor = index < split.count ? __expf(untagged(score) - most) : 0.f;
+        float value = factor * untagged(found), total = factor * untagged(power);
+        for (int step = width / 2; step > 0; step /= 2) {
+            value += __shfl_xor_sync(~0u, value, step);
+            total += __shfl_xor_sync(~0u, total, step);
         }
-        params.attended[split.head * OUTPUTS + output] = with_sink(value, make_float2(most, total), sinks[head]);
+        return with_sink(value, make_float2(most, total), sinks[head]);
     }
 };

@@ -1,7 +1,8 @@
 // The decode step of gpt-oss: one launch makes many tokens.
 //
-// One block an SM, all there at once. Each stage computes what the stage before left in global memory, and ends at a grid
-// barrier: five a layer. Weights come through rings of shared memory that know nothing of barriers (ring.cuh).
+// One block an SM, all there at once. Each stage computes what the stage before left in global memory, and waits for just
+// that (tagged.cuh); a barrier of all blocks comes once a token. Weights come through rings of shared memory that know
+// nothing of waiting (ring.cuh).
 // Read `decode_steps` at the end first.
 
 union Scratch {
@@ -26,9 +27,9 @@ struct Shared {
     Plan plan;
     Chosen chosen[WARPS]; // the same for every warp
     TileSums sums;
+    RouterSums router_sums;
     u64 best[WARPS];
-    u32 split_target; // finished splits of each KV head, once the latest layer that had some is done
-    u64 marked;       // when the last mark was
+    u64 marked; // when the last mark was
 };
 
 static_assert(sizeof(Shared) <= 227 * 1024, "what a block can have");
@@ -58,12 +59,12 @@ extern "C" __device__ const int shared_bytes = sizeof(Shared);
 // What the time between two marks went to, in the order in which it passes. The host knows the same names.
 enum Mark {
     EMBED,
-    QKV_WAIT, QKV_STAGE, QKV_PRODUCT, QKV_FINISH,
-    ATTEND_WAIT, ATTEND,
-    OUT_WAIT, OUT_STAGE, OUT_PRODUCT, OUT_FINISH,
-    GATE_UP_WAIT, GATE_UP_STAGE, GATE_UP_PRODUCT, GATE_UP_FINISH,
-    DOWN_WAIT, DOWN_STAGE, DOWN_PRODUCT, DOWN_FINISH,
-    HEAD_WAIT, HEAD_STAGE, HEAD_PRODUCT, HEAD_FINISH,
+    QKV_INPUT, QKV_PRODUCT, QKV_FINISH,
+    ATTEND,
+    OUT_INPUT, OUT_PRODUCT, OUT_FINISH,
+    GATE_UP_INPUT, GATE_UP_CHOOSE, GATE_UP_PRODUCT, GATE_UP_FINISH,
+    DOWN_INPUT, DOWN_PRODUCT, DOWN_FINISH,
+    HEAD_INPUT, HEAD_PRODUCT, HEAD_FINISH,
     MARKS,
 };
 
@@ -78,13 +79,12 @@ __device__ inline void mark(Mark what) {
 
 // ---- Inputs
 
-// norm(x + parts) as it is in registers: not scaled yet. Needs `scale` of what it returns, and has its largest value.
+// norm(x) as it is in registers: not scaled yet. Needs `scale` of what it returns, and has its largest value.
 struct Normed {
     float scale, most;
 };
 
-__device__ inline Normed norm(NormInput& input, const float* parts) {
-    input.add(shared.x, parts);
+__device__ inline Normed norm(NormInput& input) {
     const float squares = input.squares();
     input.weigh();
     const float2 sum_max = block_sum_max(shared.of_warps, squares, input.x.largest());
@@ -93,38 +93,44 @@ __device__ inline Normed norm(NormInput& input, const float* parts) {
 
 __device__ inline bool stages_hidden() { return threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES; }
 
-// Stages norm(x + parts) as integers. Returns the value of one of them.
-__device__ inline float stage_norm(NormInput& input, const float* parts) {
-    const Normed normed = norm(input, parts);
+// Stages norm(x) as integers. Returns the value of one of them.
+__device__ inline float stage_norm(NormInput& input) {
+    const Normed normed = norm(input);
     if (stages_hidden()) input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(normed.most));
     __syncthreads();
     return normed.most * normed.scale / LEVELS;
 }
 
 // Likewise.
-__device__ inline float stage_attended() {
+__device__ inline float stage_attended(Tag tag) {
     static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
     const bool real = threadIdx.x < Q_ROWS / VALUES;
-    const Values values = real ? Values::read_shared_by_blocks(params.attended + threadIdx.x * VALUES) : Values::zero();
+    const Values values = real ? Values::wait_for(params.attended + threadIdx.x * VALUES, tag) : Values::zero();
     const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
     if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
     __syncthreads();
     return most / LEVELS;
 }
 
-__device__ inline void stage_inner() {
+__device__ inline void stage_inner(Tag tag) {
     constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, RUNS = div_up(USED * EXPERT_RUNS, THREADS);
-    uint4 bits[RUNS];
+    uint4 words[RUNS];
+    bool all;
+    do {
+        all = true;
 #pragma unroll
-    for (int i = 0; i < RUNS; i++) {
-        const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
-        const bool real = expert < USED && at < FFN;
-        bits[i] = real ? load_shared_by_blocks((const uint4*)(params.inner + expert * FFN + at)) : make_uint4(0, 0, 0, 0);
-    }
+        for (int i = 0; i < RUNS; i++) {
+            const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
+            const u32 none = tag.in_halves();
+            words[i] = expert < USED && at < FFN ? ask_words(params.inner + expert * FFN + at) : make_uint4(none, none, none, none);
+        }
+#pragma unroll
+        for (int i = 0; i < RUNS; i++) all &= tag.in_halves(words[i]);
+    } while (!all);
 #pragma unroll
     for (int i = 0; i < RUNS; i++) {
         const int run = i * THREADS + threadIdx.x;
-        if (run < USED * EXPERT_RUNS) ((uint4*)shared.scratch.inner)[run] = bits[i];
+        if (run < USED * EXPERT_RUNS) ((uint4*)shared.scratch.inner)[run] = untagged_halves(words[i]);
     }
     __syncthreads();
 }
@@ -154,6 +160,9 @@ __device__ inline void multiply_mxfp4(Vector vector, Weight weight) {
     __syncthreads();
 }
 
+// Inner values stay below this: gate is at most 7, up + 1 at most 8.
+constexpr float INNER_UNIT = 64.f;
+
 __device__ inline float activate(float gate, float up) {
     gate = fminf(gate, 7.f);
     up = fminf(fmaxf(up, -7.f), 7.f);
@@ -163,8 +172,8 @@ __device__ inline float activate(float gate, float up) {
 // ---- Stages
 //
 // Functions of their own, not inlined: the compiler then gives each all registers, instead of carrying what one stage could
-// share with another through all of them. What is known before a stage's barrier is asked for before it. `passed` counts
-// the barriers before the stage's own.
+// share with another through all of them. What is known before a stage's input is asked for before it. `layers`
+// counts on from token to token: the stage's tag.
 
 // x = embedding of the token, and the turns of its position
 __noinline__ __device__ void begin(u32 token, int position) {
@@ -180,38 +189,34 @@ __noinline__ __device__ void begin(u32 token, int position) {
 }
 
 // qkv_parts = qkv * norm(x) + bias
-__noinline__ __device__ void qkv(int layer, u32 passed) {
+__noinline__ __device__ void qkv(int layer, u32 layers) {
     NormInput input(params.attention_norm + layer * HIDDEN);
     const Row row = Row::of<QKV>(shared.plan);
     const int at = layer * QKV_ROWS + row.global();
     const float scale = row.real ? params.qkv_scale[at] : 0.f;
     const float bias = row.real && row.first ? params.qkv_bias[at] : 0.f;
-    if (layer > 0) grid_wait(passed);
-    mark(QKV_WAIT);
-    const float unit = stage_norm(input, layer > 0 ? params.down_parts : nullptr);
-    mark(QKV_STAGE);
+    input.read(shared.x);
+    if (layer > 0) input.add<DOWN>(shared.x, params.down_parts, Tag(layers - 1));
+    const float unit = stage_norm(input);
+    mark(QKV_INPUT);
     multiply_8bit<QKV, QkvPack>();
     mark(QKV_PRODUCT);
     if (row.real)
-        params.qkv_parts[(row.first ? 0 : QKV_ROWS) + row.global()] = shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias;
-    grid_arrive();
+        tell_value(&params.qkv_parts[(row.first ? 0 : QKV_ROWS) + row.global()],
+                   shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias, Tag(layers));
     mark(QKV_FINISH);
 }
 
-__noinline__ __device__ void attend(int layer, u32 passed, int position) {
+__noinline__ __device__ void attend(int layer, u32 layers, int position) {
     const Split split(position, layer % 2 == 0 && WINDOW > 0);
-    Attention attention(shared.scratch.attention, shared.turns, split, layer, position);
-    const u32 split_target = shared.split_target + (split.count > 1 ? split.count : 0);
-    grid_wait(passed);
-    mark(ATTEND_WAIT);
-    if (threadIdx.x == 0) shared.split_target = split_target;
-    if (!split.idle()) attention.run(split_target);
-    grid_arrive();
+    Attention attention(shared.scratch.attention, shared.turns, split, layer, position, Tag(layers));
+    if (!split.idle()) attention.run();
     mark(ATTEND);
 }
 
 // out_parts = out * attended + bias; router sums += this block's share
-__noinline__ __device__ void out(int layer, u32 passed) {
+__noinline__ __device__ void out(int layer, u32 layers) {
+    const Tag tag(layers);
     const Row row = Row::of<OUT>(shared.plan);
     const Range pieces = shared.plan.block[OUT];
     const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, pieces.begin / OutPack::PIECES * TILE_ROWS,
@@ -220,35 +225,34 @@ __noinline__ __device__ void out(int layer, u32 passed) {
     const float scale = row.real ? params.out_scale[at] : 0.f;
     const float norm = row.real ? params.mixture_norm[at] : 0.f;
     const float bias = row.real && row.first ? params.out_bias[at] : 0.f;
-    grid_wait(passed);
-    mark(OUT_WAIT);
-    const float unit = stage_attended();
-    mark(OUT_STAGE);
+    const float unit = stage_attended(tag);
+    mark(OUT_INPUT);
     multiply_8bit<OUT, OutPack>();
     mark(OUT_PRODUCT);
     if (row.real) {
         const float value = shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias;
-        params.out_parts[(row.first ? 0 : HIDDEN) + row.global()] = value;
+        tell_value(&params.out_parts[(row.first ? 0 : HIDDEN) + row.global()], value, tag);
         shared.scratch.router.values[threadIdx.x] = (row.first ? value + shared.x[row.global()] : value) * norm;
     } else if (threadIdx.x < OUT_ROWS_MAX) {
         shared.scratch.router.values[threadIdx.x] = 0.f;
     }
     __syncthreads();
     router.add(shared.scratch.router.values, shared.scratch.router.parts, params.router_sums + layer * EXPERTS);
-    grid_arrive();
     mark(OUT_FINISH);
 }
 
 // inner = activation(gate_up * norm(x) + bias) of the chosen experts
-__noinline__ __device__ void gate_up(int layer, u32 passed) {
+__noinline__ __device__ void gate_up(int layer, u32 layers) {
+    const Tag tag(layers);
     NormInput input(params.mixture_norm + layer * HIDDEN);
     Router router(params.router_bias + layer * EXPERTS);
     Chosen& chosen = shared.chosen[warp_id()];
-    grid_wait(passed);
-    mark(GATE_UP_WAIT);
-    router.read(params.router_sums + layer * EXPERTS);
-    const float scale = norm(input, params.out_parts).scale;
-    router.choose(scale, chosen);
+    input.read(shared.x);
+    input.add<OUT>(shared.x, params.out_parts, tag);
+    if (warp_id() == WARPS - 1) shared.router_sums.wait_for(params.router_sums + layer * EXPERTS);
+    const float scale = norm(input).scale;
+    mark(GATE_UP_INPUT);
+    router.choose(shared.router_sums, scale, chosen);
     {
         RingInUse use;
         use.ring.routed = layer + 1;
@@ -256,7 +260,7 @@ __noinline__ __device__ void gate_up(int layer, u32 passed) {
     }
     if (stages_hidden()) input.x.stage_f16(shared.scratch.vector, threadIdx.x, scale);
     __syncthreads();
-    mark(GATE_UP_STAGE);
+    mark(GATE_UP_CHOOSE);
     const Row row = Row::of<GATE_UP>(shared.plan);
     const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
     const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + chosen.experts[slot]) * 2 * FFN + at];
@@ -264,13 +268,14 @@ __noinline__ __device__ void gate_up(int layer, u32 passed) {
     mark(GATE_UP_PRODUCT);
     const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) + bias : 0.f;
     const float up = __shfl_down_sync(~0u, value, 1);
-    if (row.real && at % 2 == 0) params.inner[slot * FFN + at / 2] = f32_to_f16(activate(value, up));
-    grid_arrive();
+    const u32 inner = f32_to_f16(activate(value, up) / INNER_UNIT), next = __shfl_down_sync(~0u, inner, 2);
+    if (row.real && at % 4 == 0) tell_word(&params.inner[slot * FFN + at / 2], tag.put_halves(inner | next << 16));
     mark(GATE_UP_FINISH);
 }
 
 // down_parts = sum of the chosen experts' shares of down * inner + bias
-__noinline__ __device__ void down(int layer, u32 passed) {
+__noinline__ __device__ void down(int layer, u32 layers) {
+    const Tag tag(layers);
     const Row row = Row::of<DOWN>(shared.plan);
     const Chosen& chosen = shared.chosen[warp_id()];
     float bias = 0.f;
@@ -280,28 +285,26 @@ __noinline__ __device__ void down(int layer, u32 passed) {
             const size_t expert = (size_t)layer * EXPERTS + chosen.experts[i];
             bias += chosen.shares[i] * params.down_bias[expert * HIDDEN + row.global()];
         }
-    grid_wait(passed);
-    mark(DOWN_WAIT);
-    stage_inner();
-    mark(DOWN_STAGE);
+    stage_inner(tag);
+    mark(DOWN_INPUT);
     multiply_mxfp4<DOWN, DownPack, USED>([&](int row) { return shared.scratch.inner[row % USED]; },
                                          [&](int row) { return chosen.shares[row % USED]; });
     mark(DOWN_PRODUCT);
     if (row.real)
-        params.down_parts[(row.first ? 0 : HIDDEN) + row.global()] = shared.sums.row<DOWN>(shared.plan, row) + bias;
+        tell_value(&params.down_parts[(row.first ? 0 : HIDDEN) + row.global()],
+                   shared.sums.row<DOWN>(shared.plan, row) * INNER_UNIT + bias, tag);
     // Everyone has read them: zero for the next token.
     if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[layer * EXPERTS + threadIdx.x] = 0;
-    grid_arrive();
     mark(DOWN_FINISH);
 }
 
 // best = this block's largest logit
-__noinline__ __device__ void head(u32 passed, u32 step) {
+__noinline__ __device__ void head(u32 step, u32 layers) {
     NormInput input(params.final_norm);
-    grid_wait(passed);
-    mark(HEAD_WAIT);
-    const float unit = stage_norm(input, params.down_parts);
-    mark(HEAD_STAGE);
+    input.read(shared.x);
+    input.add<DOWN>(shared.x, params.down_parts, Tag(layers));
+    const float unit = stage_norm(input);
+    mark(HEAD_INPUT);
     float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
     u64 best = 0;
     const Lane lane;
@@ -325,7 +328,7 @@ __noinline__ __device__ void head(u32 passed, u32 step) {
         if (blockIdx.x == 0) *params.halt = *(volatile const u32*)params.stop;
     }
     grid_arrive();
-    grid_wait(passed + 1);
+    grid_wait(step + 1);
     mark(HEAD_FINISH);
 }
 
@@ -346,7 +349,7 @@ __device__ inline void tell(u32 step, u32 token) {
 
 __device__ inline void prepare_block() {
     if (threadIdx.x < sizeof(shared.zeros)) shared.zeros[threadIdx.x] = 0;
-    if (threadIdx.x == 0) shared.split_target = 0, shared.marked = 0;
+    if (threadIdx.x == 0) shared.marked = 0;
     shared.plan.make();
     __syncthreads();
     Ring ring;
@@ -358,21 +361,20 @@ __device__ inline void prepare_block() {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps() {
     prepare_block();
-    u32 token = params.forced[0], barriers = 0;
+    u32 token = params.forced[0], layers = 0;
     for (u32 step = 0; step < params.steps; step++) {
         const int position = params.position + step;
         begin(token, position);
 #pragma unroll 1 // the calls, once
         for (int layer = 0; layer < LAYERS; layer++) {
-            qkv(layer, barriers);
-            attend(layer, barriers + 1, position);
-            out(layer, barriers + 2);
-            gate_up(layer, barriers + 3);
-            down(layer, barriers + 4);
-            barriers += 5;
+            layers++;
+            qkv(layer, layers);
+            attend(layer, layers, position);
+            out(layer, layers);
+            gate_up(layer, layers);
+            down(layer, layers);
         }
-        head(barriers, step);
-        barriers += 1;
+        head(step, layers);
         token = largest();
         tell(step, token);
         if (step + 1 < params.forced_count) token = params.forced[step + 1];

@@ -89,6 +89,19 @@ __host__ __device__ constexpr int tile_pieces(Stage stage) {
                          : HeadPack::PIECES;
 }
 
+// Of all blocks.
+template <Stage STAGE> __host__ __device__ constexpr int stage_tiles() {
+    static_assert(STAGE == QKV || STAGE == OUT || STAGE == DOWN, "stages whose tiles blocks share");
+    return STAGE == QKV ? QKV_TILES : HIDDEN_TILES;
+}
+
+// Whether two blocks have pieces of a tile: the one that has the first piece does not have the last one.
+template <Stage STAGE> __device__ inline bool has_two_blocks(int tile) {
+    constexpr int PIECES = tile_pieces(STAGE), ALL = stage_tiles<STAGE>() * PIECES;
+    const auto block = [](int piece) { return ((piece + 1) * GRID - 1) / ALL; };
+    return block(tile * PIECES) != block((tile + 1) * PIECES - 1);
+}
+
 // Which warps have pieces of a tile: consecutive ones. All but the first of them begin with it.
 struct TileWarps {
     u8 first, last;

@@ -29,21 +29,20 @@ struct Params {
     const u32* blocks;    // block table
     const u32* forced;    // (forced_count) input tokens that are given; after them the model's own
 
-    // Activations on their way between blocks of the grid.
+    // Activations on their way between blocks of the grid: tagged (tagged.cuh), zero at launch.
     float* qkv_parts;     // (2, QKV_ROWS) sums of a row, by the block that has its beginning and the one after
     float* out_parts;     // (2, HIDDEN)
     float* down_parts;    // (2, HIDDEN)
     float* partial_values;  // (KV_HEADS, splits, GROUP_HEADS, HEAD_DIM) attention before the splits are merged
     float* partial_weights; // (KV_HEADS, splits, GROUP_HEADS, 2) largest score, sum of powers
     float* attended;      // (Q_ROWS)
-    u16* inner;           // (USED, FFN) f16
-    u64* router_sums;     // (layers, EXPERTS) fixed point; zero between uses
+    u16* inner;           // (USED, FFN) f16, a part of INNER_UNIT
+    u64* router_sums;     // (layers, EXPERTS) fixed point with a count; zero between uses
     u64* best;            // (grid) largest logit of each block's rows, with its token
     u32* halt;            // set by block 0 in the step in which the host asked to stop
 
     // Counters, zero at launch.
     u32* barrier;
-    u32* split_counts;    // (KV_HEADS)
 
     // For the host.
     u32* told_tokens;     // (steps) mapped host memory

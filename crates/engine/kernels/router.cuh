@@ -1,8 +1,11 @@
 // Which experts a token goes to. Logits are linear in the residual stream but for the norm's scale, which is one number:
 // so each block of the attention's output adds its own rows' share, and nobody has to read the whole router.
-// Shares are added in fixed point: integers have the same sum in any order.
+// Shares are added in fixed point: integers have the same sum in any order. The lowest byte of a sum counts the blocks
+// that have added theirs.
 
 constexpr float ROUTER_UNIT = 16777216.f; // 2^24
+constexpr int COUNT_BITS = 8;
+static_assert(GRID < 1 << COUNT_BITS, "the blocks can be counted");
 constexpr int EXPERTS_OF_LANE = div_up(EXPERTS, LANES);
 constexpr int OUT_TILES_MAX = 3; // that a block's pieces of the attention's output touch
 constexpr int OUT_ROWS_MAX = OUT_TILES_MAX * TILE_ROWS;
@@ -38,8 +41,31 @@ struct RouterWeights {
         __syncthreads();
         if (threadIdx.x >= EXPERTS) return;
         for (int i = 1; i < ROUTER_PARTS; i++) sum += parts[i * ROUTER_LANES + threadIdx.x];
-        const long long units = __float2ll_rn(sum * ROUTER_UNIT);
+        const u64 units = (u64)__float2ll_rn(sum * ROUTER_UNIT) << COUNT_BITS | 1u;
         asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(&sums[threadIdx.x]), "l"(units) : "memory");
+    }
+};
+
+// One warp of a block waits for the sums: more would all ask for the same lines.
+struct RouterSums {
+    float logits[EXPERTS]; // before the norm's scale
+
+    __device__ void wait_for(const u64* sums) {
+        constexpr u32 COUNT = (1u << COUNT_BITS) - 1;
+        u64 found[EXPERTS_OF_LANE];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < EXPERTS_OF_LANE; i++) {
+                const int expert = min(i * LANES + lane_id(), EXPERTS - 1);
+                asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(found[i]) : "l"(&sums[expert]) : "memory");
+                all &= (found[i] & COUNT) == GRID;
+            }
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < EXPERTS_OF_LANE; i++)
+            logits[min(i * LANES + lane_id(), EXPERTS - 1)] = __ll2float_rn((long long)found[i] >> COUNT_BITS) / ROUTER_UNIT;
     }
 };
 
@@ -57,19 +83,13 @@ struct Router {
         }
     }
 
-    // Before the norm's scale is known.
-    __device__ void read(const u64* sums) {
+    // The experts with the largest logits (the first of equals), and their shares.
+    __device__ void choose(const RouterSums& sums, float scale, Chosen& chosen) {
 #pragma unroll
         for (int i = 0; i < EXPERTS_OF_LANE; i++) {
             const int expert = i * LANES + lane_id();
-            logits[i] = expert < EXPERTS ? __ll2float_rn((long long)load_shared_by_blocks(&sums[expert])) / ROUTER_UNIT : 0.f;
+            logits[i] = (expert < EXPERTS ? sums.logits[expert] : 0.f) * scale + bias[i];
         }
-    }
-
-    // The experts with the largest logits (the first of equals), and their shares.
-    __device__ void choose(float scale, Chosen& chosen) {
-#pragma unroll
-        for (int i = 0; i < EXPERTS_OF_LANE; i++) logits[i] = logits[i] * scale + bias[i];
         float largest = 0.f, total = 0.f, mine = 0.f; // lane i keeps the share of the i-th
 #pragma unroll
         for (int used = 0; used < USED; used++) {

@@ -6,6 +6,16 @@ constexpr float LEVELS = 32512.f; // 127 * 256: the largest 16-bit value whose h
 __host__ __device__ constexpr int staged_blocks(int cols) { return div_up(cols / BLOCK_COLS, GROUP_BLOCKS) * GROUP_BLOCKS; }
 __host__ __device__ constexpr int staged_bytes(int cols) { return staged_blocks(cols) * 64; }
 
+// A run of words of other blocks' writing.
+struct Asked {
+    uint4 words[2];
+
+    __device__ void ask(const float* at) { words[0] = ask_words(at), words[1] = ask_words(at + 4); }
+    __device__ void nothing(Tag tag) { words[0] = words[1] = make_uint4(tag.bits, tag.bits, tag.bits, tag.bits); }
+    __device__ bool there(Tag tag) const { return tag.in(words[0]) && tag.in(words[1]); }
+    __device__ float value(int index) const { return untagged(((const u32*)words)[index]); }
+};
+
 struct Values {
     float v[VALUES];
 
@@ -20,11 +30,13 @@ struct Values {
         *(float4*)(values.v + 4) = ((const float4*)at)[1];
         return values;
     }
-    // Of other blocks' writing.
-    __device__ static Values read_shared_by_blocks(const float* at) {
+    // Of other blocks' writing, once it is there.
+    __device__ static Values wait_for(const float* at, Tag tag) {
+        Asked asked;
+        do asked.ask(at);
+        while (!asked.there(tag));
         Values values;
-        *(float4*)values.v = load_shared_by_blocks((const float4*)at);
-        *(float4*)(values.v + 4) = load_shared_by_blocks((const float4*)at + 1);
+        for (int i = 0; i < VALUES; i++) values.v[i] = asked.value(i);
         return values;
     }
     // Stores them as f16 at place `index * VALUES` of a staged vector.
@@ -83,15 +95,23 @@ struct NormInput {
         if (real) weight = Values::read(norm + threadIdx.x * VALUES);
     }
 
-    // x += what two blocks summed up for each row
-    __device__ void add(float* residual, const float* parts) {
+    __device__ void read(const float* residual) {
+        if (real) x = Values::read(residual + threadIdx.x * VALUES);
+    }
+
+    // x += what one or two blocks summed up for each row of a stage
+    template <Stage STAGE> __device__ void add(float* residual, const float* parts, Tag tag) {
+        static_assert(TILE_ROWS % VALUES == 0, "a run is of one tile");
         if (!real) return;
         const int at = threadIdx.x * VALUES;
-        x = Values::read(residual + at);
-        if (parts == nullptr) return;
-        const Values first = Values::read_shared_by_blocks(parts + at);
-        const Values second = Values::read_shared_by_blocks(parts + HIDDEN + at);
-        for (int i = 0; i < VALUES; i++) x.v[i] += first.v[i] + second.v[i];
+        const bool shared_tile = has_two_blocks<STAGE>(at / TILE_ROWS);
+        Asked first, second;
+        second.nothing(tag);
+        do {
+            first.ask(parts + at);
+            if (shared_tile) second.ask(parts + HIDDEN + at);
+        } while (!first.there(tag) || !second.there(tag));
+        for (int i = 0; i < VALUES; i++) x.v[i] += first.value(i) + second.value(i);
         x.write(residual + at);
     }
 

@@ -12,28 +12,23 @@ use cudarc::driver::{CudaFunction, CudaModule, LaunchConfig, PushKernelArg};
 use std::sync::Arc;
 
 /// Marks in the kernel between which it measures time: `Mark` in `kernels/decode.cu`.
-pub const MARKS: [&str; 23] = [
+pub const MARKS: [&str; 18] = [
     "embed",
-    "qkv wait",
-    "qkv stage",
+    "qkv input",
     "qkv product",
     "qkv finish",
-    "attend wait",
     "attend",
-    "out wait",
-    "out stage",
+    "out input",
     "out product",
     "out finish",
-    "gate-up wait",
-    "gate-up stage",
+    "gate-up input",
+    "gate-up choose",
     "gate-up product",
     "gate-up finish",
-    "down wait",
-    "down stage",
+    "down input",
     "down product",
     "down finish",
-    "head wait",
-    "head stage",
+    "head input",
     "head product",
     "head finish",
 ];
@@ -51,16 +46,10 @@ pub struct Decoder {
 
 /// Activations and counters.
 struct Scratch {
-    qkv_parts: Bytes,
-    out_parts: Bytes,
-    down_parts: Bytes,
-    partial_values: Bytes,
-    partial_weights: Bytes,
-    attended: Bytes,
-    inner: Bytes,
+    exchanged: Vec<Bytes>, // in the order of `Params`: qkv_parts to inner
     router_sums: Bytes,
     best: Bytes,
-    counters: Bytes, // halt, barrier, then one for each KV head, 128 bytes apart
+    counters: Bytes, // halt, barrier, 128 bytes apart
     clocks: Bytes,
 }
 
@@ -162,8 +151,7 @@ impl Decoder {
             true => Some(self.card.upload(&vec![f32::NAN; steps * self.shape.vocab])?),
             false => None,
         };
-        self.card.stream.memset_zeros(&mut self.scratch.counters.slice).doing("clearing counters")?;
-        self.card.stream.memset_zeros(&mut self.scratch.clocks.slice).doing("clearing counters")?;
+        self.scratch.clear(&self.card)?;
         self.told.set(TOLD_STOP, 0);
         self.told.set(TOLD_COUNT, 0);
         let mut params = self.params(sequence);
@@ -278,34 +266,49 @@ impl Scratch {
     fn new(card: &Card, shape: &Shape) -> Result<Scratch, CudaError> {
         let splits = shape.grid / shape.kv_heads;
         let heads = shape.heads * splits;
+        let exchanged = [
+            4 * 2 * shape.qkv_rows(),
+            4 * 2 * shape.hidden,
+            4 * 2 * shape.hidden,
+            4 * heads * HEAD_DIM,
+            4 * heads * 2,
+            4 * shape.q_rows(),
+            2 * shape.used * shape.ffn,
+        ];
         Ok(Scratch {
-            qkv_parts: card.zeros(4 * 2 * shape.qkv_rows())?,
-            out_parts: card.zeros(4 * 2 * shape.hidden)?,
-            down_parts: card.zeros(4 * 2 * shape.hidden)?,
-            partial_values: card.zeros(4 * heads * HEAD_DIM)?,
-            partial_weights: card.zeros(4 * heads * 2)?,
-            attended: card.zeros(4 * shape.q_rows())?,
-            inner: card.zeros(2 * shape.used * shape.ffn)?,
+            exchanged: exchanged.into_iter().map(|bytes| card.zeros(bytes)).collect::<Result<_, _>>()?,
             router_sums: card.zeros(8 * shape.layers * shape.experts)?,
             best: card.zeros(8 * shape.grid)?,
-            counters: card.zeros(3 * COUNTER_BYTES)?,
+            counters: card.zeros(2 * COUNTER_BYTES)?,
             clocks: card.zeros(8 * MARKS.len())?,
         })
     }
 
+    /// No word may have a tag of the layers to come.
+    fn clear(&mut self, card: &Card) -> Result<(), CudaError> {
+        for bytes in self.exchanged.iter_mut().chain([&mut self.counters, &mut self.clocks]) {
+            card.stream.memset_zeros(&mut bytes.slice).doing("clearing counters")?;
+        }
+        Ok(())
+    }
+
     fn point(&self, params: &mut Params) {
-        params.qkv_parts = self.qkv_parts.address;
-        params.out_parts = self.out_parts.address;
-        params.down_parts = self.down_parts.address;
-        params.partial_values = self.partial_values.address;
-        params.partial_weights = self.partial_weights.address;
-        params.attended = self.attended.address;
-        params.inner = self.inner.address;
+        let exchanged = [
+            &mut params.qkv_parts,
+            &mut params.out_parts,
+            &mut params.down_parts,
+            &mut params.partial_values,
+            &mut params.partial_weights,
+            &mut params.attended,
+            &mut params.inner,
+        ];
+        for (to, bytes) in exchanged.into_iter().zip(&self.exchanged) {
+            *to = bytes.address;
+        }
         params.router_sums = self.router_sums.address;
         params.best = self.best.address;
         params.halt = self.counters.address;
         params.barrier = self.counters.address + COUNTER_BYTES as u64;
-        params.split_counts = self.counters.address + 2 * COUNTER_BYTES as u64;
         params.clocks = self.clocks.address;
     }
 }

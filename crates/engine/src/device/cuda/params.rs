@@ -41,7 +41,6 @@ pub struct Params {
     pub halt: u64,
 
     pub barrier: u64,
-    pub split_counts: u64,
 
     pub told_tokens: u64,
     pub told_count: u64,
