@@ -3,16 +3,9 @@
 // The query heads of a KV head go through the tensor cores together: eight rows of queries, and in the other eight rows
 // of the same instruction what rounding to bf16 left over, so queries and shares keep f32's worth of precision for free.
 //
-// The cache lies in blocks of 32 tokens. Keys are (token, dim), values (dim, token): a lane then reads 16 bytes at a time
-// in the order in which the instructions want them. One warp takes half a block at a time. Long contexts are split over
-// several blocks of the grid, which merge what they found.
+// One warp takes a unit of cached tokens at a time (cache.cuh). Blocks of the grid that split a context merge what they found.
 
-static_assert(HEAD_DIM == 64 && GROUP_HEADS == 8 && KV_BLOCK_TOKENS == 32, "the shapes of the instructions");
 constexpr int HALF_DIM = HEAD_DIM / 2;
-constexpr int HALF_BLOCK = KV_BLOCK_TOKENS * HEAD_DIM; // values of the keys, or of the values, in a block
-constexpr int SPLITS_MAX = GRID / KV_HEADS;
-constexpr int UNIT_TOKENS = 16; // that a warp takes at a time
-constexpr int SPLIT_UNITS_MIN = WARPS; // fewer are not worth another split
 constexpr int OUTPUTS = GROUP_HEADS * HEAD_DIM;
 
 constexpr int SOURCES = WARPS + 1; // of sums in a block: its warps, and the newest token
@@ -26,45 +19,12 @@ struct AttentionShared {
     float2 merged[GROUP_HEADS];
 };
 
-// Which cached blocks this block of the grid attends to. The newest token is not among them: it goes straight to the
-// last split, so that what is cached can be asked for before the token's own key and value are known.
-struct Split {
-    int head;         // KV head
-    int index, count; // of the splits
-    int first;        // position seen first
-    int begin, end;   // units of cached tokens of this split
-
-    __device__ Split(int position, bool windowed) : head(blockIdx.x % KV_HEADS), index(blockIdx.x / KV_HEADS) {
-        first = windowed ? max(0, position + 1 - WINDOW) : 0;
-        const int from = first / UNIT_TOKENS, to = max(from, div_up(position, UNIT_TOKENS));
-        count = windowed ? 1 : max(1, min(SPLITS_MAX, div_up(to - from, SPLIT_UNITS_MIN)));
-        begin = from + share_begin(to - from, count, index);
-        end = from + share_begin(to - from, count, index + 1);
-        if (idle()) begin = end = 0;
-    }
-    __device__ bool idle() const { return index >= count; }
-    __device__ bool newest() const { return index == count - 1; }
-};
-
-// Keys and values of a unit, in registers. Lane 4 * g + t.
-struct KvUnit {
-    uint4 k[2][2]; // token 4 (g / 2) + 2 n + g % 2, dims 16 t ..
-    uint2 v[8];    // dim 8 n + g, tokens 4 t ..
-
-    __device__ void load_keys(const u16* keys) {
-        const Lane lane;
+// Keys or values of a unit in registers, as cache.cuh has them: four runs of one lane.
+struct UnitPart {
+    uint4 runs[4];
+    __device__ explicit UnitPart(const u8* part) {
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const int token = 4 * (lane.g / 2) + 2 * n + lane.g % 2;
-            const uint4* from = (const uint4*)(keys + token * HEAD_DIM + lane.t * 16);
-            k[n][0] = load_shared_by_blocks(from), k[n][1] = load_shared_by_blocks(from + 1);
-        }
-    }
-    __device__ void load_values(const u16* values) {
-        const Lane lane;
-#pragma unroll
-        for (int n = 0; n < 8; n++)
-            v[n] = load_shared_by_blocks((const uint2*)(values + (8 * n + lane.g) * KV_BLOCK_TOKENS + lane.t * 4));
+        for (int i = 0; i < 4; i++) runs[i] = ((const uint4*)part)[i * LANES + lane_id()];
     }
 };
 
@@ -93,14 +53,15 @@ struct Attending {
     }
 
     // Scores of token 4 t + 2 n + j in scores[n][j].
-    __device__ void score(const uint4 (&k)[2][2], float (&scores)[2][2]) const {
+    __device__ void score(const UnitPart& keys, float (&scores)[2][2]) const {
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             float d[4] = {0.f, 0.f, 0.f, 0.f};
-            mma_bf16(d, q[0][0], q[1][0], q[0][1], q[1][1], k[n][0].x, k[n][0].y);
-            mma_bf16(d, q[0][2], q[1][2], q[0][3], q[1][3], k[n][0].z, k[n][0].w);
-            mma_bf16(d, q[0][4], q[1][4], q[0][5], q[1][5], k[n][1].x, k[n][1].y);
-            mma_bf16(d, q[0][6], q[1][6], q[0][7], q[1][7], k[n][1].z, k[n][1].w);
+            const uint4 low = keys.runs[2 * n], high = keys.runs[2 * n + 1];
+            mma_bf16(d, q[0][0], q[1][0], q[0][1], q[1][1], low.x, low.y);
+            mma_bf16(d, q[0][2], q[1][2], q[0][3], q[1][3], low.z, low.w);
+            mma_bf16(d, q[0][4], q[1][4], q[0][5], q[1][5], high.x, high.y);
+            mma_bf16(d, q[0][6], q[1][6], q[0][7], q[1][7], high.z, high.w);
             scores[n][0] = d[0] + d[2], scores[n][1] = d[1] + d[3];
         }
     }
@@ -133,7 +94,7 @@ struct Attending {
         }
     }
 
-    __device__ void add(const uint2 (&values)[8], const float (&powers)[2][2]) {
+    __device__ void add(const UnitPart& values, const float (&powers)[2][2]) {
         u32 high[2], low[2];
 #pragma unroll
         for (int n = 0; n < 2; n++) {
@@ -141,7 +102,10 @@ struct Attending {
             low[n] = pack_bf16(powers[n][0] - bf16_to_f32((u16)high[n]), powers[n][1] - bf16_to_f32((u16)(high[n] >> 16)));
         }
 #pragma unroll
-        for (int n = 0; n < 8; n++) mma_bf16(sum[n], high[0], low[0], high[1], low[1], values[n].x, values[n].y);
+        for (int i = 0; i < 4; i++) {
+            mma_bf16(sum[2 * i], high[0], low[0], high[1], low[1], values.runs[i].x, values.runs[i].y);
+            mma_bf16(sum[2 * i + 1], high[0], low[0], high[1], low[1], values.runs[i].z, values.runs[i].w);
+        }
     }
 
     __device__ void put(AttentionShared& shared) {
@@ -170,28 +134,13 @@ struct Attention {
     AttentionShared& shared;
     const float2* turns;
     Split split;
-    u16* cache; // of this layer and KV head
-    const float* sinks;
-    int position;
+    int layer, position;
     Tag tag;
-    KvUnit unit; // this warp's next one
 
-    // Asks for what does not depend on the newest token.
     __device__ Attention(AttentionShared& shared, const float2* turns, const Split& split, int layer, int position, Tag tag)
-        : shared(shared), turns(turns), split(split),
-          cache(params.cache + ((size_t)layer * params.cache_blocks * KV_HEADS + split.head) * 2 * HALF_BLOCK),
-          sinks(params.sinks + layer * HEADS + split.head * GROUP_HEADS), position(position), tag(tag) {
-        const int index = split.begin + warp_id();
-        if (index >= split.end) return;
-        unit.load_keys(keys(index));
-        unit.load_values(values(index));
-    }
+        : shared(shared), turns(turns), split(split), layer(layer), position(position), tag(tag) {}
 
-    __device__ u16* cached(int block) const { return cache + (size_t)params.blocks[block] * KV_HEADS * 2 * HALF_BLOCK; }
-
-    __device__ const u16* keys(int unit) const { return cached(unit / 2) + unit % 2 * UNIT_TOKENS * HEAD_DIM; }
-
-    __device__ const u16* values(int unit) const { return cached(unit / 2) + HALF_BLOCK + unit % 2 * UNIT_TOKENS; }
+    __device__ float sink(int head) const { return params.sinks[layer * HEADS + split.head * GROUP_HEADS + head]; }
 
     // What one or two blocks summed up for so many rows, once it is there.
     template <int COUNT> __device__ void qkv(const int (&rows)[COUNT], float (&values)[COUNT]) const {
@@ -211,14 +160,14 @@ struct Attention {
         for (int i = 0; i < COUNT; i++) values[i] = untagged(first[i]) + untagged(second[i]);
     }
 
-    __device__ void run() {
+    __device__ void run(Pieces& pieces) {
         prepare();
-        __syncthreads();
+        block_sync();
         if (warp_id() < GROUP_HEADS) score_newest(warp_id());
-        attend();
-        __syncthreads();
+        attend(pieces);
+        block_sync();
         if (warp_id() < GROUP_HEADS) weigh_sources(warp_id());
-        __syncthreads();
+        block_sync();
         merge_sources();
         if (split.count > 1) merge_splits();
     }
@@ -227,8 +176,9 @@ struct Attention {
     __device__ void prepare() {
         constexpr int PAIRS = (GROUP_HEADS + 1) * HALF_DIM; // of the queries, then of the key
         static_assert(PAIRS + HEAD_DIM <= THREADS, "one pair or value a thread");
-        const int i = threadIdx.x, slot = position % KV_BLOCK_TOKENS;
-        u16* open = split.newest() && i >= GROUP_HEADS * HALF_DIM && i < PAIRS + HEAD_DIM ? cached(position / KV_BLOCK_TOKENS) : nullptr;
+        const int i = threadIdx.x, slot = position % UNIT_TOKENS;
+        const bool stores = split.newest() && i >= GROUP_HEADS * HALF_DIM && i < PAIRS + HEAD_DIM;
+        u16* open = stores ? cached_unit(layer, split.head, position / UNIT_TOKENS) : nullptr;
         if (i < PAIRS) {
             turn(i / HALF_DIM, i % HALF_DIM, open, slot);
         } else if (i < PAIRS + HEAD_DIM) {
@@ -236,7 +186,7 @@ struct Attention {
             float values[1];
             qkv(row, values);
             const u16 value = f32_to_bf16(values[0]);
-            if (open) open[HALF_BLOCK + dim * KV_BLOCK_TOKENS + slot] = value;
+            if (open) open[UNIT_VALUES + value_place(slot, dim)] = value;
             for (int head = 0; head < GROUP_HEADS; head++) shared.values[WARPS][head][dim] = bf16_to_f32(value);
         }
     }
@@ -261,7 +211,7 @@ struct Attention {
                 shared.queries[GROUP_HEADS + head][at] = f32_to_bf16(value - bf16_to_f32(rounded));
             } else {
                 shared.key[at] = bf16_to_f32(rounded);
-                if (open) open[slot * HEAD_DIM + at] = rounded;
+                if (open) open[key_place(slot, at)] = rounded;
             }
         }
     }
@@ -277,17 +227,18 @@ struct Attention {
         if (lane_id() == 0) shared.weights[WARPS][head] = split.newest() ? make_float2(score, 1.f) : make_float2(-INFINITY, 0.f);
     }
 
-    __device__ void attend() {
+    __device__ void attend(Pieces& pieces) {
         Attending attending(shared);
-        for (int index = split.begin + warp_id(); index < split.end; index += WARPS) {
-            const bool more = index + WARPS < split.end;
-            const int start = index * UNIT_TOKENS;
+        for (int unit = split.begin + warp_id(); unit < split.end; unit += WARPS) {
+            const int start = unit * UNIT_TOKENS;
             float scores[2][2];
-            attending.score(unit.k, scores);
-            if (more) unit.load_keys(keys(index + WARPS));
+            const UnitPart keys(pieces.use());
+            pieces.release();
+            attending.score(keys, scores);
             attending.weigh(scores, split.first - start, position - start);
-            attending.add(unit.v, scores);
-            if (more) unit.load_values(values(index + WARPS));
+            const UnitPart values(pieces.use());
+            pieces.release();
+            attending.add(values, scores);
         }
         attending.put(shared);
     }
@@ -311,7 +262,7 @@ struct Attention {
             float value = shared.values[WARPS][head][dim] * shared.factors[WARPS][head];
             for (int i = 0; i < sources; i++) value += shared.values[i][head][dim] * shared.factors[i][head];
             if (split.count == 1)
-                tell_value(&params.attended[split.head * OUTPUTS + output], with_sink(value, shared.merged[head], sinks[head]), tag);
+                tell_value(&params.attended[split.head * OUTPUTS + output], with_sink(value, shared.merged[head], sink(head)), tag);
             else
                 tell_value(&params.partial_values[at * OUTPUTS + output], value, tag);
         }
@@ -348,6 +299,6 @@ struct Attention {
             value += __shfl_xor_sync(~0u, value, step);
             total += __shfl_xor_sync(~0u, total, step);
         }
-        return with_sink(value, make_float2(most, total), sinks[head]);
+        return with_sink(value, make_float2(most, total), sink(head));
     }
 };

@@ -8,7 +8,8 @@ using u64 = unsigned long long;
 #define INFINITY __int_as_float(0x7F800000)
 
 constexpr int LANES = 32;
-constexpr int THREADS = WARPS * LANES;
+constexpr int THREADS = WARPS * LANES;        // that compute
+constexpr int BLOCK_THREADS = THREADS + BRINGERS * LANES; // and those that bring them weights
 
 __host__ __device__ constexpr int div_up(int a, int b) { return (a + b - 1) / b; }
 
@@ -38,9 +39,6 @@ __device__ inline u16 f32_to_f16(float value) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
-
-// What other blocks wrote must come from the second-level cache: the first one may hold an older copy.
-template <class T> __device__ inline T load_shared_by_blocks(const T* at) { return __ldcg(at); }
 
 __device__ inline float warp_sum(float value) {
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);

@@ -3,7 +3,7 @@
 // One block an SM, all there at once. Each stage computes what the stage before left in global memory, and waits for just
 // that (tagged.cuh); a barrier of all blocks comes once a token. Weights come through rings of shared memory that know
 // nothing of waiting (ring.cuh).
-// Read `decode_steps` at the end first.
+// Read `make_tokens` at the end first.
 
 union Scratch {
     u8 vector[staged_bytes(HIDDEN) > staged_bytes(Q_ROWS) ? staged_bytes(HIDDEN) : staged_bytes(Q_ROWS)];
@@ -16,19 +16,16 @@ union Scratch {
 };
 
 struct Shared {
-    alignas(128) u8 slots[WARPS][SLOTS][SLOT_BYTES];
+    Supplied supplied;
     alignas(16) Scratch scratch;
     alignas(16) float x[HIDDEN]; // the residual stream, the same in every block
-    u64 barriers[WARPS][SLOTS];
-    Ring rings[WARPS];
     alignas(16) u8 zeros[64];
     float2 of_warps[WARPS];
     float2 turns[HALF_DIM]; // cosine and sine of this position
     Plan plan;
-    Chosen chosen[WARPS]; // the same for every warp
     TileSums sums;
     RouterSums router_sums;
-    u64 best[WARPS];
+    u64 best[WARPS + 1]; // of each warp, and of the grid
     u64 marked; // when the last mark was
 };
 
@@ -37,22 +34,6 @@ static_assert(sizeof(Shared) <= 227 * 1024, "what a block can have");
 extern __shared__ __align__(128) u8 shared_memory[];
 // By name, so that its address is a constant in every function.
 #define shared (*(Shared*)shared_memory)
-
-__device__ inline u8* Ring::slot(int index) { return shared.slots[warp_id()][index]; }
-__device__ inline u64* Ring::barrier(int index) { return &shared.barriers[warp_id()][index]; }
-__device__ inline const Plan& Ring::plan() { return shared.plan; }
-__device__ inline const Chosen& Ring::chosen() { return shared.chosen[warp_id()]; }
-
-// A warp's ring, in registers for as long as it is worked with.
-struct RingInUse {
-    Ring ring;
-    __device__ RingInUse() : ring(shared.rings[warp_id()]) {}
-    __device__ ~RingInUse() {
-        __syncwarp();
-        if (lane_id() == 0) shared.rings[warp_id()] = ring;
-        __syncwarp();
-    }
-};
 
 extern "C" __device__ const int shared_bytes = sizeof(Shared);
 
@@ -97,7 +78,7 @@ __device__ inline bool stages_hidden() { return threadIdx.x < staged_blocks(HIDD
 __device__ inline float stage_norm(NormInput& input) {
     const Normed normed = norm(input);
     if (stages_hidden()) input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(normed.most));
-    __syncthreads();
+    block_sync();
     return normed.most * normed.scale / LEVELS;
 }
 
@@ -108,7 +89,7 @@ __device__ inline float stage_attended(Tag tag) {
     const Values values = real ? Values::wait_for(params.attended + threadIdx.x * VALUES, tag) : Values::zero();
     const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
     if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
-    __syncthreads();
+    block_sync();
     return most / LEVELS;
 }
 
@@ -132,7 +113,7 @@ __device__ inline void stage_inner(Tag tag) {
         const int run = i * THREADS + threadIdx.x;
         if (run < USED * EXPERT_RUNS) ((uint4*)shared.scratch.inner)[run] = untagged_halves(words[i]);
     }
-    __syncthreads();
+    block_sync();
 }
 
 // ---- Parts of stages
@@ -140,24 +121,24 @@ __device__ inline void stage_inner(Tag tag) {
 template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
     const Range range = shared.plan.warp(STAGE);
     {
-        RingInUse use;
-        product_8bit<P>(use.ring, range, shared.scratch.vector, shared.zeros,
+        Pieces pieces(shared.supplied);
+        product_8bit<P>(pieces, range, shared.scratch.vector, shared.zeros,
                         [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
     if (range.begin == range.end) shared.sums.put_nothing();
-    __syncthreads();
+    block_sync();
 }
 
 template <Stage STAGE, class P, int ROWS, class Vector, class Weight>
 __device__ inline void multiply_mxfp4(Vector vector, Weight weight) {
     const Range range = shared.plan.warp(STAGE);
     {
-        RingInUse use;
-        product_mxfp4<P, ROWS>(use.ring, range, shared.zeros, vector, weight,
+        Pieces pieces(shared.supplied);
+        product_mxfp4<P, ROWS>(pieces, range, shared.zeros, vector, weight,
                                [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
     if (range.begin == range.end) shared.sums.put_nothing();
-    __syncthreads();
+    block_sync();
 }
 
 // Inner values stay below this: gate is at most 7, up + 1 at most 8.
@@ -176,7 +157,11 @@ __device__ inline float activate(float gate, float up) {
 // counts on from token to token: the stage's tag.
 
 // x = embedding of the token, and the turns of its position
-__noinline__ __device__ void begin(u32 token, int position) {
+__noinline__ __device__ void begin(u32 token, int position, u32 step) {
+    if (threadIdx.x == 0) {
+        written_for_copies();
+        tell_warps(shared.supplied.begun, step + 1);
+    }
     const u16* row = params.embedding + (size_t)token * HIDDEN;
     for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = bf16_to_f32(row[i]);
     if (threadIdx.x < HALF_DIM) {
@@ -184,7 +169,7 @@ __noinline__ __device__ void begin(u32 token, int position) {
         sincosf((float)position * params.frequencies[threadIdx.x], &sine, &cosine);
         shared.turns[threadIdx.x] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
     }
-    __syncthreads();
+    block_sync();
     mark(EMBED);
 }
 
@@ -208,9 +193,10 @@ __noinline__ __device__ void qkv(int layer, u32 layers) {
 }
 
 __noinline__ __device__ void attend(int layer, u32 layers, int position) {
-    const Split split(position, layer % 2 == 0 && WINDOW > 0);
+    const Split split(position, layer);
     Attention attention(shared.scratch.attention, shared.turns, split, layer, position, Tag(layers));
-    if (!split.idle()) attention.run();
+    Pieces pieces(shared.supplied);
+    if (!split.idle()) attention.run(pieces);
     mark(ATTEND);
 }
 
@@ -236,7 +222,7 @@ __noinline__ __device__ void out(int layer, u32 layers) {
     } else if (threadIdx.x < OUT_ROWS_MAX) {
         shared.scratch.router.values[threadIdx.x] = 0.f;
     }
-    __syncthreads();
+    block_sync();
     router.add(shared.scratch.router.values, shared.scratch.router.parts, params.router_sums + layer * EXPERTS);
     mark(OUT_FINISH);
 }
@@ -245,25 +231,23 @@ __noinline__ __device__ void out(int layer, u32 layers) {
 __noinline__ __device__ void gate_up(int layer, u32 layers) {
     const Tag tag(layers);
     NormInput input(params.mixture_norm + layer * HIDDEN);
+    const bool chooses = warp_id() == WARPS - 1;
     Router router(params.router_bias + layer * EXPERTS);
-    Chosen& chosen = shared.chosen[warp_id()];
     input.read(shared.x);
     input.add<OUT>(shared.x, params.out_parts, tag);
-    if (warp_id() == WARPS - 1) shared.router_sums.wait_for(params.router_sums + layer * EXPERTS);
+    if (chooses) shared.router_sums.wait_for(params.router_sums + layer * EXPERTS);
     const float scale = norm(input).scale;
     mark(GATE_UP_INPUT);
-    router.choose(shared.router_sums, scale, chosen);
-    {
-        RingInUse use;
-        use.ring.routed = layer + 1;
-        use.ring.fill();
+    if (chooses) {
+        router.choose(shared.router_sums, scale, shared.supplied.chosen);
+        if (lane_id() == 0) tell_warps(shared.supplied.routed, layers);
     }
     if (stages_hidden()) input.x.stage_f16(shared.scratch.vector, threadIdx.x, scale);
-    __syncthreads();
+    block_sync();
     mark(GATE_UP_CHOOSE);
     const Row row = Row::of<GATE_UP>(shared.plan);
     const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
-    const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + chosen.experts[slot]) * 2 * FFN + at];
+    const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + shared.supplied.chosen.experts[slot]) * 2 * FFN + at];
     multiply_mxfp4<GATE_UP, GateUpPack, 1>([&](int) { return shared.scratch.vector; }, [](int) { return 1.f; });
     mark(GATE_UP_PRODUCT);
     const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) + bias : 0.f;
@@ -277,94 +261,162 @@ __noinline__ __device__ void gate_up(int layer, u32 layers) {
 __noinline__ __device__ void down(int layer, u32 layers) {
     const Tag tag(layers);
     const Row row = Row::of<DOWN>(shared.plan);
-    const Chosen& chosen = shared.chosen[warp_id()];
-    float bias = 0.f;
-    if (row.real && row.first)
+    const Chosen& chosen = shared.supplied.chosen;
+    float biases[USED];
 #pragma unroll
-        for (int i = 0; i < USED; i++) {
-            const size_t expert = (size_t)layer * EXPERTS + chosen.experts[i];
-            bias += chosen.shares[i] * params.down_bias[expert * HIDDEN + row.global()];
-        }
+    for (int i = 0; i < USED; i++) {
+        const size_t expert = (size_t)layer * EXPERTS + chosen.experts[i];
+        biases[i] = row.real ? params.down_bias[expert * HIDDEN + row.global()] : 0.f;
+    }
     stage_inner(tag);
     mark(DOWN_INPUT);
     multiply_mxfp4<DOWN, DownPack, USED>([&](int row) { return shared.scratch.inner[row % USED]; },
                                          [&](int row) { return chosen.shares[row % USED]; });
     mark(DOWN_PRODUCT);
-    if (row.real)
-        tell_value(&params.down_parts[(row.first ? 0 : HIDDEN) + row.global()],
-                   shared.sums.row<DOWN>(shared.plan, row) * INNER_UNIT + bias, tag);
+    if (row.real) {
+        float bias = 0.f;
+#pragma unroll
+        for (int i = 0; i < USED; i++) bias += chosen.shares[i] * biases[i];
+        const float sum = shared.sums.row<DOWN>(shared.plan, row) * INNER_UNIT;
+        tell_value(&params.down_parts[(row.first ? 0 : HIDDEN) + row.global()], row.first ? sum + bias : sum, tag);
+    }
     // Everyone has read them: zero for the next token.
     if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[layer * EXPERTS + threadIdx.x] = 0;
     mark(DOWN_FINISH);
 }
 
-// best = this block's largest logit
-__noinline__ __device__ void head(u32 step, u32 layers) {
+// ---- The token
+
+// A block's largest logit, so that the largest word is the one that is wanted: logit, then the token (the first of equals),
+// then whether the host asked to stop, then the step.
+struct Best {
+    u64 word;
+    static constexpr int STEP_BITS = 13, TOKEN_BITS = 18;
+    static_assert(VOCAB < 1 << TOKEN_BITS, "a token has so many bits");
+    static constexpr u32 STEPS = (1u << STEP_BITS) - 1, LAST = (1u << TOKEN_BITS) - 1;
+
+    __device__ Best() : word(0) {}
+    __device__ explicit Best(u64 word) : word(word) {}
+    __device__ Best(float logit, int token) : word((u64)ordered_key(logit) << 32 | (LAST - token) << (STEP_BITS + 1)) {}
+    __device__ void take(Best other) { word = max(word, other.word); }
+    __device__ void take_warps() {
+        for (int step = 16; step > 0; step /= 2) take(Best(__shfl_xor_sync(~0u, word, step)));
+    }
+    __device__ void finish(u32 step, bool halt) { word |= (u32)halt << STEP_BITS | (step + 1 & STEPS); }
+    __device__ bool of(u32 step) const { return ((u32)word & STEPS) == (step + 1 & STEPS); }
+    __device__ u32 token() const { return LAST - ((u32)word >> (STEP_BITS + 1)); }
+    __device__ bool halts() const { return (u32)word >> STEP_BITS & 1u; }
+};
+
+// This block's largest logit, in every warp that has some.
+__device__ inline Best multiply_head(float unit, u32 step) {
+    const Lane lane;
+    const Range range = shared.plan.warp(HEAD);
+    const int in_tile = lane.g + 8 * (lane.t % 2);
+    float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
+    float scale = params.head_scale[min(range.begin / HeadPack::PIECES, HEAD_TILES - 1) * TILE_ROWS + in_tile];
+    Best best;
+    Pieces pieces(shared.supplied);
+    product_8bit<HeadPack>(pieces, range, shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
+        const int row = tile * TILE_ROWS + in_tile;
+        const float logit = (lane.t % 2 == 0 ? sum.x : sum.y) * unit * scale;
+        scale = params.head_scale[min(tile + 1, HEAD_TILES - 1) * TILE_ROWS + in_tile]; // asked for a tile ahead
+        if (logits && lane.t < 2) logits[row] = logit;
+        best.take(Best(logit, row));
+    });
+    best.take_warps();
+    return best;
+}
+
+// Of the blocks that this lane asks.
+__device__ inline Best wait_for_all(u32 step) {
+    constexpr int BLOCKS = div_up(GRID, LANES);
+    Best found[BLOCKS], best;
+    bool all;
+    do {
+        all = true;
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) found[i] = Best(ask_two_words(&params.best[min(i * LANES + lane_id(), GRID - 1)]));
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) all &= found[i].of(step);
+    } while (!all);
+#pragma unroll
+    for (int i = 0; i < BLOCKS; i++) best.take(found[i]);
+    return best;
+}
+
+// Tells the others this block's best and finds the best of all. Whoever has seen all of them knows that every block has
+// finished this token, and sees what it wrote.
+__device__ inline Best best_of_grid(Best best, u32 step, u32 stop) {
+    if (lane_id() == 0) shared.best[warp_id()] = best.word;
+    block_sync();
+    if (warp_id() == 0) {
+        best = Best(lane_id() < WARPS ? shared.best[lane_id()] : 0);
+        best.take_warps();
+        best.finish(step, stop != 0);
+        if (lane_id() == 0)
+            asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(&params.best[blockIdx.x]), "l"(best.word) : "memory");
+        best = wait_for_all(step);
+        __threadfence();
+        best.take_warps();
+        if (lane_id() == 0) shared.best[WARPS] = best.word;
+    }
+    block_sync();
+    return Best(shared.best[WARPS]);
+}
+
+// The token with the largest logit, and whether the host asked to stop.
+__noinline__ __device__ u64 head(u32 step, u32 layers) {
     NormInput input(params.final_norm);
+    const u32 stop = threadIdx.x == 0 && blockIdx.x == 0 ? *(volatile const u32*)params.stop : 0; // takes long
     input.read(shared.x);
     input.add<DOWN>(shared.x, params.down_parts, Tag(layers));
     const float unit = stage_norm(input);
     mark(HEAD_INPUT);
-    float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
-    u64 best = 0;
-    const Lane lane;
-    {
-        RingInUse use;
-        product_8bit<HeadPack>(use.ring, shared.plan.warp(HEAD), shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
-            if (lane.t > 1) return;
-            const int row = tile * TILE_ROWS + lane.g + 8 * lane.t;
-            const float logit = (lane.t == 0 ? sum.x : sum.y) * unit * params.head_scale[row];
-            if (logits) logits[row] = logit;
-            best = max(best, (u64)ordered_key(logit) << 32 | (0xFFFFFFFFu - row));
-        });
-    }
+    const Best best = multiply_head(unit, step);
     mark(HEAD_PRODUCT);
-    for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(~0u, best, step));
-    if (lane_id() == 0) shared.best[warp_id()] = best;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int warp = 1; warp < WARPS; warp++) best = max(best, shared.best[warp]);
-        params.best[blockIdx.x] = best;
-        if (blockIdx.x == 0) *params.halt = *(volatile const u32*)params.stop;
-    }
-    grid_arrive();
-    grid_wait(step + 1);
+    const Best found = best_of_grid(best, step, stop);
     mark(HEAD_FINISH);
+    return found.word;
 }
 
-// The token with the largest logit, the first of equals; every warp finds it for itself.
-__device__ inline u32 largest() {
-    u64 best = 0;
-    for (int i = lane_id(); i < GRID; i += LANES) best = max(best, load_shared_by_blocks(&params.best[i]));
-    for (int step = 16; step > 0; step /= 2) best = max(best, __shfl_xor_sync(~0u, best, step));
-    return 0xFFFFFFFFu - (u32)best;
-}
-
-__device__ inline void tell(u32 step, u32 token) {
-    if (blockIdx.x != 0 || threadIdx.x != 0) return;
-    *(volatile u32*)&params.told_tokens[step] = token;
-    __threadfence_system();
-    *(volatile u32*)params.told_count = step + 1;
+// One more than the token: what is still zero was not told yet.
+__device__ inline void tell_host(u32 step, u32 token) {
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&params.told_tokens[step]), "r"(token + 1) : "memory");
 }
 
 __device__ inline void prepare_block() {
     if (threadIdx.x < sizeof(shared.zeros)) shared.zeros[threadIdx.x] = 0;
-    if (threadIdx.x == 0) shared.marked = 0;
+    if (threadIdx.x == 0) shared.marked = 0, shared.supplied.routed = shared.supplied.begun = shared.supplied.over = 0;
+    if (threadIdx.x < WARPS) {
+        shared.supplied.used[threadIdx.x] = 0;
+        for (int i = 0; i < SLOTS; i++) copy_barrier_init(&shared.supplied.there[threadIdx.x][i]);
+        copy_barriers_ready();
+    }
     shared.plan.make();
     __syncthreads();
-    Ring ring;
-    ring.begin();
-    ring.fill();
-    if (lane_id() == 0) shared.rings[warp_id()] = ring;
-    __syncwarp();
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps() {
-    prepare_block();
+// What the warps that bring do all the time.
+__noinline__ __device__ void bring_pieces() {
+    constexpr u32 LANES_THAT_SERVE = (u32)((1ull << SERVED) - 1);
+    if (lane_id() >= SERVED) return;
+    Supply supply(shared.supplied, shared.plan, (warp_id() - WARPS) * SERVED + lane_id());
+    for (bool more = true; more;) {
+        if (__any_sync(LANES_THAT_SERVE, supply.bring())) continue;
+        more = __any_sync(LANES_THAT_SERVE, !supply.finished()) && !read_again(shared.supplied.over);
+        more = __any_sync(LANES_THAT_SERVE, more);
+        __nanosleep(20);
+    }
+    supply.drain();
+}
+
+__noinline__ __device__ void make_tokens() {
     u32 token = params.forced[0], layers = 0;
     for (u32 step = 0; step < params.steps; step++) {
         const int position = params.position + step;
-        begin(token, position);
+        begin(token, position, step);
 #pragma unroll 1 // the calls, once
         for (int layer = 0; layer < LAYERS; layer++) {
             layers++;
@@ -374,12 +426,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_steps() {
             gate_up(layer, layers);
             down(layer, layers);
         }
-        head(step, layers);
-        token = largest();
-        tell(step, token);
-        if (step + 1 < params.forced_count) token = params.forced[step + 1];
-        if (load_shared_by_blocks(params.halt)) break;
+        const Best best(head(step, layers));
+        tell_host(step, best.token());
+        token = step + 1 < params.forced_count ? params.forced[step + 1] : best.token();
+        if (best.halts()) break;
     }
-    RingInUse use;
-    use.ring.drain();
+    if (threadIdx.x == 0) tell_warps(shared.supplied.over, 1);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) decode_steps() {
+    prepare_block();
+    if (warp_id() >= WARPS) bring_pieces();
+    else make_tokens();
 }

@@ -47,8 +47,8 @@ constexpr int HIDDEN_TILES = HIDDEN / TILE_ROWS;
 constexpr int GATE_UP_TILES = 2 * FFN / TILE_ROWS; // of one expert
 constexpr int HEAD_TILES = VOCAB / TILE_ROWS;
 
-// The five products of a step, in the order of their weights.
-enum Stage { QKV, OUT, GATE_UP, DOWN, HEAD, STAGES };
+// The five products of a step, in the order of their weights; and attention, which comes after QKV.
+enum Stage { QKV, OUT, GATE_UP, DOWN, HEAD, STAGES, KV = STAGES };
 
 struct Range {
     int begin, end;

@@ -38,15 +38,10 @@ struct Params {
     float* attended;      // (Q_ROWS)
     u16* inner;           // (USED, FFN) f16, a part of INNER_UNIT
     u64* router_sums;     // (layers, EXPERTS) fixed point with a count; zero between uses
-    u64* best;            // (grid) largest logit of each block's rows, with its token
-    u32* halt;            // set by block 0 in the step in which the host asked to stop
-
-    // Counters, zero at launch.
-    u32* barrier;
+    u64* best;            // (grid) largest logit of each block's rows, with its token; zero at launch
 
     // For the host.
     u32* told_tokens;     // (steps) mapped host memory
-    u32* told_count;      // mapped host memory
     const u32* stop;      // mapped host memory
     float* logits;        // (steps, VOCAB), or null
     u64* clocks;          // (MARKS) nanoseconds block 0 spent up to each mark, or null

@@ -73,7 +73,7 @@ __device__ inline float2 over_lanes(float2 sum) {
 
 // Multiplies this warp's pieces of an 8-bit matrix. Calls `finish(tile, sums)` where a tile's or the warp's pieces end.
 template <class P, class Finish>
-__device__ inline void product_8bit(Ring& ring, Range range, const u8* vector, const u8* zeros, Finish finish) {
+__device__ inline void product_8bit(Pieces& pieces, Range range, const u8* vector, const u8* zeros, Finish finish) {
     const Lane lane;
     const Staged staged(vector, zeros, lane, 32);
     int tile = range.begin / P::PIECES, piece = range.begin % P::PIECES;
@@ -83,8 +83,8 @@ __device__ inline void product_8bit(Ring& ring, Range range, const u8* vector, c
         Weights8 weights;
         uint4 x[2];
         staged.load(piece, x);
-        weights.load(ring.use(), lane, last ? P::TAIL_BLOCKS : GROUP_BLOCKS);
-        ring.release();
+        weights.load(pieces.use(), lane, last ? P::TAIL_BLOCKS : GROUP_BLOCKS);
+        pieces.release();
         weights.times(x, d);
         if (last || left == 1) {
             finish(tile, over_lanes({256.f * d[0] + d[1], 256.f * d[2] + d[3]}));
@@ -147,21 +147,21 @@ struct Weights4 {
 // Multiplies this warp's pieces of MXFP4 matrices. `ROWS` rows of pieces, one an expert, make up a tile of sums;
 // `vector(row)` is what a row of pieces is multiplied with, `weight(row)` its part in the sum.
 template <class P, int ROWS, class Vector, class Weight, class Finish>
-__device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
+__device__ inline void product_mxfp4(Pieces& pieces, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
     const Lane lane;
     int row = range.begin / P::PIECES, piece = range.begin % P::PIECES;
     float2 sum = {0.f, 0.f};
     for (int left = range.end - range.begin; left > 0; left--) {
         const bool last = piece + 1 == P::PIECES;
         const Staged staged(vector(row), zeros, lane, 0);
-        const u8* slot = ring.use();
+        const u8* slot = pieces.use();
         float2 part = {0.f, 0.f};
         uint4 x[4], y[4];
         if (!last) {
             Weights4 first, second;
             first.load(slot, lane, GROUP_BLOCKS);
             second.load(slot + P::GROUP_BYTES, lane, GROUP_BLOCKS);
-            ring.release();
+            pieces.release();
             staged.load(piece * 2, x);
             first.times(x, part);
             staged.load(piece * 2 + 1, y);
@@ -175,7 +175,7 @@ __device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, V
                 staged.load(piece * 2 + i, x);
                 weights.times(x, part);
             }
-            ring.release();
+            pieces.release();
         }
         const float w = weight(row);
         sum.x += w * part.x, sum.y += w * part.y;
@@ -193,6 +193,7 @@ __device__ inline void product_mxfp4(Ring& ring, Range range, const u8* zeros, V
 
 // A warp's pieces touch at most two tiles.
 struct TileSums {
+    static constexpr int AT_ONCE = 4;
     float sums[WARPS][2][TILE_ROWS];
 
     // Takes a warp's sums of a tile: the first one it touches, or the one after.
@@ -212,7 +213,13 @@ struct TileSums {
     template <Stage STAGE> __device__ float row(const Plan& plan, const Row& row) const {
         const TileWarps warps = plan.tiles[STAGE][row.index];
         float sum = sums[warps.first][warps.second][row.in_tile];
-        for (int warp = warps.first + 1; warp <= warps.last; warp++) sum += sums[warp][0][row.in_tile];
+        for (int first = warps.first + 1; first <= warps.last; first += AT_ONCE) {
+            float parts[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) parts[i] = sums[min(first + i, WARPS - 1)][0][row.in_tile];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) sum += first + i <= warps.last ? parts[i] : 0.f;
+        }
         return sum;
     }
 };

@@ -1,73 +1,90 @@
-// Weights on their way: each warp brings its own pieces into its own ring of shared memory, in the order in which it will
-// use them, and as soon as a slot is free. Weights do not change, so the ring runs ahead over grid barriers, layers and
-// tokens. Only experts' pieces must wait until the router has chosen.
+// Weights, and cached keys and values, on their way. A few warps of a block do nothing but bring them: some lanes of each
+// serve one of the other warps each, which has a ring of slots in shared memory. Pieces come in the order in which that warp
+// will use them, and as soon as a slot is free. Weights do not change, so the rings run ahead over layers and tokens. Only
+// experts' pieces must wait until the router has chosen, and cached tokens until the step has begun.
 
-constexpr int SLOT_BYTES = 2176; // one group of 8 bit (2048) or two of MXFP4
+constexpr int SLOT_BYTES = 2176; // one group of 8 bit (2048), two of MXFP4, or keys or values of 16 tokens (2048)
 static_assert(SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= GateUpPack::PIECE_BYTES, "a slot holds any piece");
+constexpr int SERVED = WARPS / BRINGERS; // warps, by one that brings
+static_assert(SERVED <= LANES && SERVED * BRINGERS == WARPS, "a lane for each warp");
 
-// The experts that a warp's ring brings, and their shares.
+// The experts of a layer, and their shares.
 struct Chosen {
     int experts[USED];
     float shares[USED];
 };
 
-// One warp's ring. Between stages it rests in shared memory, one copy a warp: a copy in each thread's local memory would
-// not fit in what the slots leave of the first-level cache.
-struct Ring {
-    int routed; // layers of this step whose experts are known
+// What the warps that bring and the others tell each other. Counts only grow.
+struct Supplied {
+    alignas(128) u8 slots[WARPS][SLOTS][SLOT_BYTES];
+    u64 there[WARPS][SLOTS]; // barriers: the slot is filled
+    u32 used[WARPS];         // pieces
+    u32 routed;              // layers whose experts are known
+    u32 begun;               // steps
+    u32 over;                // nothing more is wanted
+    Chosen chosen;           // in the layer routed last
+};
+
+__device__ inline u32 read_again(const u32& word) { return *(const volatile u32*)&word; }
+__device__ inline void tell_warps(u32& word, u32 value) {
+    __threadfence_block();
+    *(volatile u32*)&word = value;
+}
+
+// What is brought for one warp, by one lane.
+struct Supply {
+    Supplied& at;
+    const Plan& plan;
+    int warp;
 
     // The next piece to bring.
     Stage stage;
     int layer;
+    u32 step, layers; // layers: of all steps, with this one
     const u8* from;
-    int run;        // pieces that follow in the same tile
+    int run;        // pieces that follow at once
     int until_last; // pieces before the tile's last one, which is smaller
     u32 bytes, last_bytes;
     int next, end;  // pieces of this warp in this stage, after the run
-    int steps_left; // whole steps after the one of the next piece
 
-    int fill_slot; // where it goes
-    int waiting;   // pieces brought or on their way, and not used yet
-    int use_slot;
-    u32 use_parity;
+    u32 filled; // pieces
+    int slot;   // where the next one goes
+    CachedUnits units;
 
-    __device__ static u8* slot(int index);
-    __device__ static u64* barrier(int index);
-    __device__ static const Plan& plan();
-    __device__ static const Chosen& chosen(); // in the layer `routed - 1`
-
-    __device__ void begin() {
-        routed = 0, steps_left = params.steps - 1;
-        fill_slot = waiting = use_slot = 0, use_parity = 0;
-        if (lane_id() == 0)
-            for (int i = 0; i < SLOTS; i++) copy_barrier_init(barrier(i));
-        copy_barriers_ready();
-        __syncwarp();
+    __device__ Supply(Supplied& at, const Plan& plan, int warp)
+        : at(at), plan(plan), warp(warp), step(0), layers(1), filled(0), slot(0) {
         enter(QKV, 0);
     }
 
     __device__ void enter(Stage stage_, int layer_) {
         stage = stage_, layer = layer_;
-        const Range range = plan().warp(stage);
-        next = range.begin, end = range.end;
         run = 0;
+        if (stage == KV) {
+            units = CachedUnits(params.position + step, layer, warp);
+            next = 0, end = 2 * units.count;
+        } else {
+            const Range range = plan.warps[stage][warp];
+            next = range.begin, end = range.end;
+        }
     }
 
-    // Goes on to the stage whose pieces come next. False if there is none, or its experts are not known yet.
+    // Goes on to the stage whose pieces come next. False if there is none, or it is not known yet what they are.
     __device__ bool advance() {
         while (next == end) {
             if (stage == HEAD) {
-                if (steps_left == 0) return false;
-                steps_left--;
-                routed = 0;
+                if (step + 1 == params.steps) return false;
+                step++, layers++;
                 enter(QKV, 0);
             } else if (stage == DOWN) {
-                layer + 1 < LAYERS ? enter(QKV, layer + 1) : enter(HEAD, 0);
+                if (layer + 1 < LAYERS) layers++, enter(QKV, layer + 1);
+                else enter(HEAD, 0);
             } else {
-                enter((Stage)(stage + 1), layer);
+                enter(stage == QKV ? KV : stage == KV ? OUT : (Stage)(stage + 1), layer);
             }
         }
-        return (stage != GATE_UP && stage != DOWN) || layer < routed;
+        if (stage == GATE_UP || stage == DOWN) return (int)(read_again(at.routed) - layers) >= 0;
+        if (stage == KV) return read_again(at.begun) > step;
+        return true;
     }
 
     template <class P> __device__ void locate(const u8* matrices, int tile) {
@@ -79,59 +96,75 @@ struct Ring {
         next += run;
     }
 
+    __device__ int expert(int index) const { return layer * EXPERTS + *(volatile const int*)&at.chosen.experts[index]; }
+
     // Finds the next run of pieces.
     __device__ bool locate() {
         if (!advance()) return false;
         if (stage == QKV) {
             locate<QkvPack>(params.qkv, layer * QKV_TILES + next / QkvPack::PIECES);
+        } else if (stage == KV) {
+            from = (const u8*)units.take();
+            run = 2, until_last = 2, bytes = CachedUnits::BYTES / 2;
+            next += run;
         } else if (stage == OUT) {
             locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::PIECES);
         } else if (stage == GATE_UP) {
             const int row = next / GateUpPack::PIECES;
-            const int expert = layer * EXPERTS + chosen().experts[row / GATE_UP_TILES];
-            locate<GateUpPack>(params.gate_up, expert * GATE_UP_TILES + row % GATE_UP_TILES);
+            locate<GateUpPack>(params.gate_up, expert(row / GATE_UP_TILES) * GATE_UP_TILES + row % GATE_UP_TILES);
         } else if (stage == DOWN) {
             const int row = next / DownPack::PIECES;
-            const int expert = layer * EXPERTS + chosen().experts[row % USED];
-            locate<DownPack>(params.down, expert * HIDDEN_TILES + row / USED);
+            locate<DownPack>(params.down, expert(row % USED) * HIDDEN_TILES + row / USED);
         } else {
             locate<HeadPack>(params.head, next / HeadPack::PIECES);
         }
         return true;
     }
 
-    // Brings pieces while there is room and they are known.
-    __device__ void fill() {
-        while (waiting < SLOTS && (run > 0 || locate())) {
-            const u32 size = until_last == 0 ? last_bytes : bytes;
-            if (lane_id() == 0) copy_begin(slot(fill_slot), from, size, barrier(fill_slot));
-            from += size;
-            fill_slot = fill_slot + 1 < SLOTS ? fill_slot + 1 : 0;
-            run--, until_last--, waiting++;
-        }
+    // Brings one piece, if there is room and it is known.
+    __device__ bool bring() {
+        if (run == 0 && !locate()) return false;
+        if (filled - read_again(at.used[warp]) == SLOTS) return false;
+        const u32 size = until_last == 0 ? last_bytes : bytes;
+        copy_begin(at.slots[warp][slot], from, size, &at.there[warp][slot]);
+        from += size;
+        slot = slot + 1 < SLOTS ? slot + 1 : 0;
+        run--, until_last--, filled++;
+        return true;
+    }
+
+    __device__ bool finished() const { return step + 1 == params.steps && stage == HEAD && next == end && run == 0; }
+
+    // Nothing may be on its way when the kernel ends.
+    __device__ void drain() {
+        for (u32 piece = filled < SLOTS ? 0 : filled - SLOTS; piece < filled; piece++)
+            copy_wait(&at.there[warp][piece % SLOTS], piece / SLOTS % 2);
+    }
+};
+
+// The pieces of one warp, one after another.
+struct Pieces {
+    Supplied& at;
+    u32 used;
+    int slot;
+    u32 parity;
+
+    __device__ explicit Pieces(Supplied& at) : at(at), used(at.used[warp_id()]) {
+        slot = used % SLOTS, parity = used / SLOTS % 2;
     }
 
     // The oldest piece, once it is there.
     __device__ const u8* use() {
-        copy_wait(barrier(use_slot), use_parity);
-        return slot(use_slot);
-    }
-
-    __device__ void forget() {
-        __syncwarp();
-        waiting--;
-        use_slot = use_slot + 1 < SLOTS ? use_slot + 1 : 0;
-        use_parity ^= use_slot == 0;
+        copy_wait(&at.there[warp_id()][slot], parity);
+        return at.slots[warp_id()][slot];
     }
 
     // Its slot may be overwritten.
     __device__ void release() {
-        forget();
-        fill();
-    }
-
-    // Nothing may be on its way when the kernel ends.
-    __device__ void drain() {
-        while (waiting > 0) use(), forget();
+        __syncwarp();
+        used++;
+        if (lane_id() == 0) *(volatile u32*)&at.used[warp_id()] = used;
+        slot = slot + 1 < SLOTS ? slot + 1 : 0;
+        parity ^= slot == 0;
     }
 };

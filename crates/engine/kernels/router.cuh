@@ -23,8 +23,8 @@ struct RouterWeights {
 #pragma unroll
         for (int i = 0; i < ROUTER_PART_ROWS; i++) {
             const int row = i * ROUTER_PARTS + part;
-            const bool real = first_row + row < end_row && expert < EXPERTS;
-            weights[i] = real ? router[(size_t)(first_row + row) * EXPERTS + expert] : 0;
+            // Past the end anything will do: it meets a zero, and nobody reads what has no expert.
+            weights[i] = router[(size_t)min(first_row + row, end_row - 1) * EXPERTS + min(expert, EXPERTS - 1)];
         }
     }
 
@@ -38,7 +38,7 @@ struct RouterWeights {
             if (row < OUT_ROWS_MAX) sum += values[row] * bf16_to_f32(weights[i]);
         }
         parts[threadIdx.x] = sum;
-        __syncthreads();
+        block_sync();
         if (threadIdx.x >= EXPERTS) return;
         for (int i = 1; i < ROUTER_PARTS; i++) sum += parts[i * ROUTER_LANES + threadIdx.x];
         const u64 units = (u64)__float2ll_rn(sum * ROUTER_UNIT) << COUNT_BITS | 1u;
@@ -46,7 +46,7 @@ struct RouterWeights {
     }
 };
 
-// One warp of a block waits for the sums: more would all ask for the same lines.
+// The sums, waited for by one warp of a block: more would all ask for the same lines.
 struct RouterSums {
     float logits[EXPERTS]; // before the norm's scale
 
@@ -59,7 +59,7 @@ struct RouterSums {
 #pragma unroll
             for (int i = 0; i < EXPERTS_OF_LANE; i++) {
                 const int expert = min(i * LANES + lane_id(), EXPERTS - 1);
-                asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(found[i]) : "l"(&sums[expert]) : "memory");
+                found[i] = ask_two_words(&sums[expert]);
                 all &= (found[i] & COUNT) == GRID;
             }
         } while (!all);
@@ -69,7 +69,7 @@ struct RouterSums {
     }
 };
 
-// Every warp chooses for itself.
+// What one warp makes of them.
 struct Router {
     float logits[EXPERTS_OF_LANE]; // expert i * LANES + lane
     float bias[EXPERTS_OF_LANE];

@@ -75,7 +75,7 @@ struct Values {
 __device__ inline float2 block_sum_max(float2 (&of_warps)[WARPS], float sum, float most) {
     sum = warp_sum(sum), most = warp_max(most);
     if (lane_id() == 0) of_warps[warp_id()] = make_float2(sum, most);
-    __syncthreads();
+    block_sync();
     sum = 0.f, most = 0.f;
     for (int warp = 0; warp < WARPS; warp++) sum += of_warps[warp].x, most = fmaxf(most, of_warps[warp].y);
     return make_float2(sum, most);

@@ -1,29 +1,7 @@
-// Waiting: for all blocks of the grid, and for copies into shared memory.
+// Waiting: for the warps of a block, and for copies into shared memory.
 
-// ---- Grid barrier: one counter that only grows; each arrival adds one, so the n-th barrier is passed at n * GRID.
-
-__device__ inline void count_up(u32* counter) {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-}
-
-__device__ inline void wait_for_count(const u32* counter, u32 target) {
-    u32 seen;
-    do {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-    } while ((int)(seen - target) < 0);
-}
-
-// Everything this block wrote before is visible to whoever waits.
-__device__ inline void grid_arrive() {
-    __syncthreads();
-    if (threadIdx.x == 0) count_up(params.barrier);
-}
-
-// Waits until everyone has arrived `times` times.
-__device__ inline void grid_wait(u32 times) {
-    if (threadIdx.x == 0) wait_for_count(params.barrier, times * GRID);
-    __syncthreads();
-}
+// Of the warps that compute; those that bring pieces never wait for them here.
+__device__ inline void block_sync() { asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); }
 
 // ---- Bulk copies: one instruction moves kilobytes, and a barrier in shared memory counts the bytes.
 
@@ -35,6 +13,9 @@ __device__ inline void copy_barrier_init(u64* barrier) {
 
 // Makes initialised barriers known to the copy engine.
 __device__ inline void copy_barriers_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Makes what other blocks wrote, and this thread knows to be there, known to the copy engine.
+__device__ inline void written_for_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // What is copied is read once: it should not push activations out of the second-level cache.
 __device__ inline void copy_begin(void* to, const void* from, u32 bytes, u64* barrier) {

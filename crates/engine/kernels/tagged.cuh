@@ -43,6 +43,12 @@ __device__ inline u32 ask_word(const void* at) {
     return word;
 }
 
+__device__ inline u64 ask_two_words(const void* at) {
+    u64 words;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(words) : "l"(at) : "memory");
+    return words;
+}
+
 __device__ inline uint4 ask_words(const void* at) {
     uint4 words;
     asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"

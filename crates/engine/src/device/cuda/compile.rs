@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// In the order in which they build on one another.
-const SOURCES: [(&str, &str); 12] = [
+const SOURCES: [(&str, &str); 13] = [
     ("base.cuh", include_str!("../../../kernels/base.cuh")),
     ("params.cuh", include_str!("../../../kernels/params.cuh")),
     ("sync.cuh", include_str!("../../../kernels/sync.cuh")),
     ("tagged.cuh", include_str!("../../../kernels/tagged.cuh")),
     ("pack.cuh", include_str!("../../../kernels/pack.cuh")),
+    ("cache.cuh", include_str!("../../../kernels/cache.cuh")),
     ("ring.cuh", include_str!("../../../kernels/ring.cuh")),
     ("product.cuh", include_str!("../../../kernels/product.cuh")),
     ("staging.cuh", include_str!("../../../kernels/staging.cuh")),

@@ -41,7 +41,7 @@ pub struct Decoder {
     shared_bytes: u32,
     weights: Weights,
     scratch: Scratch,
-    told: Mapped, // stop flag, count of tokens, tokens
+    told: Mapped, // stop flag, tokens
 }
 
 /// Activations and counters.
@@ -49,7 +49,6 @@ struct Scratch {
     exchanged: Vec<Bytes>, // in the order of `Params`: qkv_parts to inner
     router_sums: Bytes,
     best: Bytes,
-    counters: Bytes, // halt, barrier, 128 bytes apart
     clocks: Bytes,
 }
 
@@ -71,9 +70,7 @@ pub struct Run {
 /// Tokens that one launch tells the host of, at most.
 const STEPS_MAX: usize = 4096;
 const TOLD_STOP: usize = 0;
-const TOLD_COUNT: usize = 32; // words: another cache line than the flag
-const TOLD_TOKENS: usize = 64;
-const COUNTER_BYTES: usize = 128;
+const TOLD_TOKENS: usize = 32; // words: another cache line than the flag
 
 impl Decoder {
     pub fn with_model(
@@ -153,7 +150,7 @@ impl Decoder {
         };
         self.scratch.clear(&self.card)?;
         self.told.set(TOLD_STOP, 0);
-        self.told.set(TOLD_COUNT, 0);
+        (0..steps).for_each(|i| self.told.set(TOLD_TOKENS + i, 0));
         let mut params = self.params(sequence);
         params.forced = forced_tokens.address;
         params.forced_count = forced.len() as u32;
@@ -161,10 +158,10 @@ impl Decoder {
         params.steps = steps as u32;
         params.logits = logits.as_ref().map_or(0, |logits| logits.address);
         let seconds = self.launch(&params)?;
-        let told = (self.told.get(TOLD_COUNT) as usize).min(STEPS_MAX);
         let clocks = self.card.stream.clone_dtoh(&self.scratch.clocks.slice).doing("reading clocks")?;
         Ok(Run {
-            tokens: (0..told).map(|i| self.told.get(TOLD_TOKENS + i)).collect(),
+            // The card tells one more than the token; zero is not told.
+            tokens: (0..steps).map_while(|i| self.told.get(TOLD_TOKENS + i).checked_sub(1)).collect(),
             seconds,
             logits: logits.map(|l| self.card.download_f32(&l, steps * self.shape.vocab)).transpose()?,
             clocks_ns: clocks
@@ -201,7 +198,6 @@ impl Decoder {
         params.blocks = sequence.blocks.address;
         params.cache_blocks = sequence.block_count as u32;
         params.stop = self.told.at(TOLD_STOP);
-        params.told_count = self.told.at(TOLD_COUNT);
         params.told_tokens = self.told.at(TOLD_TOKENS);
         params.norm_eps = self.shape.norm_eps;
         params.rope_magnitude = self.shape.rope.magnitude;
@@ -240,9 +236,9 @@ impl Decoder {
         let mut best = f64::MAX;
         for _ in 0..4 {
             let mut launch = self.card.stream.launch_builder(&kernel);
-            launch.arg(&memory.address).arg(&count).arg(&self.scratch.counters.address);
+            launch.arg(&memory.address).arg(&count).arg(&self.scratch.clocks.address);
             launch.record_kernel_launch(CUevent_flags::CU_EVENT_DEFAULT);
-            // SAFETY: reads `count` vectors of the memory just allocated, and writes at most one word of counters.
+            // SAFETY: reads `count` vectors of the memory just allocated, and writes at most one word of clocks.
             let events = unsafe { launch.launch(config) }.doing("reading memory")?;
             self.card.finish()?;
             if let Some((begin, end)) = events {
@@ -279,14 +275,13 @@ impl Scratch {
             exchanged: exchanged.into_iter().map(|bytes| card.zeros(bytes)).collect::<Result<_, _>>()?,
             router_sums: card.zeros(8 * shape.layers * shape.experts)?,
             best: card.zeros(8 * shape.grid)?,
-            counters: card.zeros(2 * COUNTER_BYTES)?,
             clocks: card.zeros(8 * MARKS.len())?,
         })
     }
 
     /// No word may have a tag of the layers to come.
     fn clear(&mut self, card: &Card) -> Result<(), CudaError> {
-        for bytes in self.exchanged.iter_mut().chain([&mut self.counters, &mut self.clocks]) {
+        for bytes in self.exchanged.iter_mut().chain([&mut self.best, &mut self.clocks]) {
             card.stream.memset_zeros(&mut bytes.slice).doing("clearing counters")?;
         }
         Ok(())
@@ -307,8 +302,6 @@ impl Scratch {
         }
         params.router_sums = self.router_sums.address;
         params.best = self.best.address;
-        params.halt = self.counters.address;
-        params.barrier = self.counters.address + COUNTER_BYTES as u64;
         params.clocks = self.clocks.address;
     }
 }

@@ -38,12 +38,8 @@ pub struct Params {
     pub inner: u64,
     pub router_sums: u64,
     pub best: u64,
-    pub halt: u64,
-
-    pub barrier: u64,
 
     pub told_tokens: u64,
-    pub told_count: u64,
     pub stop: u64,
     pub logits: u64,
     pub clocks: u64,

@@ -8,6 +8,7 @@ use std::fmt::Write;
 pub const HEAD_DIM: usize = 64;
 pub const TILE_ROWS: usize = 16;
 const WARPS: usize = 16;
+const BRINGERS: usize = 4; // warps that bring the others their weights
 const SLOTS: usize = 5;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +62,7 @@ impl Shape {
     }
 
     pub fn threads(&self) -> u32 {
-        (WARPS * 32) as u32
+        ((WARPS + BRINGERS) * 32) as u32
     }
 
     /// What the kernels take for granted.
@@ -110,6 +111,7 @@ impl Shape {
             ("KV_BLOCK_TOKENS", KV_BLOCK_TOKENS),
             ("GRID", self.grid),
             ("WARPS", WARPS),
+            ("BRINGERS", BRINGERS),
             ("SLOTS", SLOTS),
             ("MARKING", usize::from(marking)),
         ];

@@ -1,0 +1,73 @@
+// Where cached keys and values lie, and who reads them.
+//
+// The cache lies in blocks of 32 tokens, each two *units* of 16: a unit's keys, then its values, each in the order in which
+// the lanes of a warp want them (attention.cuh). Long contexts are split over several blocks of the grid.
+
+static_assert(HEAD_DIM == 64 && GROUP_HEADS == 8 && KV_BLOCK_TOKENS == 32, "the shapes of the instructions");
+constexpr int UNIT_TOKENS = 16;
+constexpr int UNIT_VALUES = UNIT_TOKENS * HEAD_DIM; // of its keys, or of its values
+constexpr int BLOCK_UNITS = KV_BLOCK_TOKENS / UNIT_TOKENS;
+constexpr int SPLITS_MAX = GRID / KV_HEADS;
+constexpr int SPLIT_UNITS_MIN = WARPS; // fewer are not worth another split
+
+// Lane 4 * g + t of a warp has, of the keys, dims 16 t .. of tokens 4 (g / 2) + 2 n + g % 2, in four runs of 16 bytes (n,
+// half of the dims).
+__device__ inline int key_place(int token, int dim) {
+    const int g = 2 * (token / 4) + token % 2, n = token % 4 / 2;
+    return ((n * 2 + dim % 16 / 8) * LANES + 4 * g + dim / 16) * 8 + dim % 8;
+}
+
+// Of the values it has tokens 4 t .. of dims 8 n + g, two n in each of four runs.
+__device__ inline int value_place(int token, int dim) {
+    const int n = dim / 8, g = dim % 8;
+    return (n / 2 * LANES + 4 * g + token / 4) * 8 + n % 2 * 4 + token % 4;
+}
+
+// Of a layer and a KV head: the unit's keys, then its values.
+__device__ inline u16* cached_unit(int layer, int head, int unit) {
+    const size_t block = (size_t)layer * params.cache_blocks + params.blocks[unit / BLOCK_UNITS];
+    return params.cache + ((block * KV_HEADS + head) * BLOCK_UNITS + unit % BLOCK_UNITS) * 2 * UNIT_VALUES;
+}
+
+// Which cached units this block of the grid attends to. The newest token is not among them: it goes straight to the last
+// split, so that what is cached can be brought before the token's own key and value are known.
+struct Split {
+    int head;         // KV head
+    int index, count; // of the splits
+    int first;        // position seen first
+    int begin, end;   // units of this split
+
+    __device__ Split(int position, int layer) : head(blockIdx.x % KV_HEADS), index(blockIdx.x / KV_HEADS) {
+        const bool windowed = layer % 2 == 0 && WINDOW > 0;
+        first = windowed ? max(0, position + 1 - WINDOW) : 0;
+        const int from = first / UNIT_TOKENS, to = max(from, div_up(position, UNIT_TOKENS));
+        count = windowed ? 1 : max(1, min(SPLITS_MAX, div_up(to - from, SPLIT_UNITS_MIN)));
+        begin = from + share_begin(to - from, count, index);
+        end = from + share_begin(to - from, count, index + 1);
+        if (idle()) begin = end = 0;
+    }
+    __device__ bool idle() const { return index >= count; }
+    __device__ bool newest() const { return index == count - 1; }
+};
+
+// A warp's units of its block's split, one after another. Every WARPS-th is its own.
+struct CachedUnits {
+    static constexpr int BYTES = 2 * UNIT_VALUES * 2;
+    int layer, head;
+    int unit;
+    int count;
+    const u16* next; // asked for one unit ahead
+
+    __device__ CachedUnits() {}
+    __device__ CachedUnits(int position, int layer, int warp) : layer(layer) {
+        const Split split(position, layer);
+        head = split.head, unit = split.begin + warp, count = max(0, div_up(split.end - unit, WARPS));
+        if (count > 0) next = cached_unit(layer, head, unit);
+    }
+    __device__ const u16* take() {
+        const u16* taken = next;
+        count--, unit += WARPS;
+        if (count > 0) next = cached_unit(layer, head, unit);
+        return taken;
+    }
+};
