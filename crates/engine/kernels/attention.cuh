@@ -7,6 +7,8 @@
 
 constexpr int HALF_DIM = HEAD_DIM / 2;
 constexpr int OUTPUTS = GROUP_HEADS * HEAD_DIM;
+constexpr int MERGED_OUTPUTS = 8; // of splits, by a warp at a time: 32 bytes
+constexpr int LOTS = LANES / MERGED_OUTPUTS, LOT = div_up(SPLITS_MAX, LOTS); // of splits
 
 constexpr int SOURCES = WARPS + 1; // of sums in a block: its warps, and the newest token
 
@@ -126,19 +128,16 @@ struct Attending {
 __device__ inline float with_sink(float value, float2 weight, float sink) {
     const float larger = fmaxf(weight.x, sink);
     const float scale = __expf(weight.x - larger);
-    return value * scale / (weight.y * scale + __expf(sink - larger));
+    return __fdividef(value * scale, weight.y * scale + __expf(sink - larger));
 }
 
 // Heads of the token at `position`, from `qkv_parts` to `attended`.
 struct Attention {
     AttentionShared& shared;
     const float2* turns;
-    Split split;
+    const Split& split; // in shared memory
     int layer, position;
     Tag tag;
-
-    __device__ Attention(AttentionShared& shared, const float2* turns, const Split& split, int layer, int position, Tag tag)
-        : shared(shared), turns(turns), split(split), layer(layer), position(position), tag(tag) {}
 
     __device__ float sink(int head) const { return params.sinks[layer * HEADS + split.head * GROUP_HEADS + head]; }
 
@@ -229,16 +228,17 @@ struct Attention {
 
     __device__ void attend(Pieces& pieces) {
         Attending attending(shared);
-        for (int unit = split.begin + warp_id(); unit < split.end; unit += WARPS) {
-            const int start = unit * UNIT_TOKENS;
+        // Registers are short: tokens relative to the unit, and one part of it at a time.
+        int first = split.first - (split.begin + warp_id()) * UNIT_TOKENS, end = first + position - split.first;
+#pragma unroll 1
+        for (int left = div_up(split.end - split.begin - warp_id(), WARPS); left > 0; left--) {
             float scores[2][2];
-            const UnitPart keys(pieces.use());
+            attending.score(UnitPart(pieces.use()), scores);
             pieces.release();
-            attending.score(keys, scores);
-            attending.weigh(scores, split.first - start, position - start);
-            const UnitPart values(pieces.use());
+            attending.weigh(scores, first, end);
+            attending.add(UnitPart(pieces.use()), scores);
             pieces.release();
-            attending.add(values, scores);
+            first -= WARPS * UNIT_TOKENS, end -= WARPS * UNIT_TOKENS;
         }
         attending.put(shared);
     }
@@ -270,32 +270,44 @@ struct Attention {
             tell_value(&params.partial_weights[at * 2 * GROUP_HEADS + threadIdx.x], ((const float*)shared.merged)[threadIdx.x], tag);
     }
 
-    // Each block of the KV head merges a part of the outputs. Consecutive lanes have the splits of one output.
+    // Each block of the KV head merges a part of the outputs: eight outputs and four lots of splits a warp.
     __device__ void merge_splits() {
-        static_assert(SPLITS_MAX <= LANES, "a lane for each");
-        int width = 2;
-        while (width < split.count) width *= 2;
         const Range outputs = Range{0, OUTPUTS}.part(split.count, split.index);
-        for (int begin = outputs.begin; begin < outputs.end; begin += THREADS / width) {
-            const int output = begin + threadIdx.x / width;
-            const float value = merged(min(output, outputs.end - 1), threadIdx.x % width, width);
-            if (threadIdx.x % width == 0 && output < outputs.end)
-                tell_value(&params.attended[split.head * OUTPUTS + output], value, tag);
+        const int lot = lane_id() / MERGED_OUTPUTS, in_warp = lane_id() % MERGED_OUTPUTS;
+        for (int begin = outputs.begin + warp_id() * MERGED_OUTPUTS; begin < outputs.end; begin += WARPS * MERGED_OUTPUTS) {
+            const int output = begin + in_warp;
+            const float value = merged(min(output, outputs.end - 1), lot);
+            if (lot == 0 && output < outputs.end) tell_value(&params.attended[split.head * OUTPUTS + output], value, tag);
         }
     }
 
-    __device__ float merged(int output, int index, int width) const {
-        const int head = output / HEAD_DIM, at = split.head * SPLITS_MAX + min(index, split.count - 1);
-        const float* weight = params.partial_weights + (at * GROUP_HEADS + head) * 2;
-        const float* part = params.partial_values + at * OUTPUTS + output;
-        u32 score, power, found;
-        do score = ask_word(weight), power = ask_word(weight + 1), found = ask_word(part);
-        while (!tag.in(score) || !tag.in(power) || !tag.in(found));
-        float most = untagged(score);
-        for (int step = width / 2; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-        const float factor = index < split.count ? __expf(untagged(score) - most) : 0.f;
-        float value = factor * untagged(found), total = factor * untagged(power);
-        for (int step = width / 2; step > 0; step /= 2) {
+    // Over the splits of this lane's lot, then over lots.
+    __device__ float merged(int output, int lot) const {
+        const int head = output / HEAD_DIM;
+        u32 scores[LOT], powers[LOT], values[LOT];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < LOT; i++) {
+                const int at = split.head * SPLITS_MAX + min(i * LOTS + lot, split.count - 1);
+                const float* weight = params.partial_weights + (at * GROUP_HEADS + head) * 2;
+                scores[i] = ask_word(weight), powers[i] = ask_word(weight + 1);
+                values[i] = ask_word(params.partial_values + at * OUTPUTS + output);
+            }
+#pragma unroll
+            for (int i = 0; i < LOT; i++) all &= tag.in(scores[i]) && tag.in(powers[i]) && tag.in(values[i]);
+        } while (!all);
+        float most = -INFINITY, value = 0.f, total = 0.f;
+#pragma unroll
+        for (int i = 0; i < LOT; i++) most = fmaxf(most, untagged(scores[i]));
+        for (int step = MERGED_OUTPUTS; step < LANES; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+#pragma unroll
+        for (int i = 0; i < LOT; i++) {
+            const float factor = i * LOTS + lot < split.count ? __expf(untagged(scores[i]) - most) : 0.f;
+            value += factor * untagged(values[i]), total += factor * untagged(powers[i]);
+        }
+        for (int step = MERGED_OUTPUTS; step < LANES; step *= 2) {
             value += __shfl_xor_sync(~0u, value, step);
             total += __shfl_xor_sync(~0u, total, step);
         }

@@ -37,8 +37,13 @@ struct Split {
     int first;        // position seen first
     int begin, end;   // units of this split
 
-    __device__ Split(int position, int layer) : head(blockIdx.x % KV_HEADS), index(blockIdx.x / KV_HEADS) {
-        const bool windowed = layer % 2 == 0 && WINDOW > 0;
+    // Layers of a kind see the same.
+    static constexpr int KINDS = 2;
+    static __device__ int kind(int layer) { return layer % KINDS; }
+
+    __device__ void find(int position, int kind) {
+        const bool windowed = kind == 0 && WINDOW > 0;
+        head = blockIdx.x % KV_HEADS, index = blockIdx.x / KV_HEADS;
         first = windowed ? max(0, position + 1 - WINDOW) : 0;
         const int from = first / UNIT_TOKENS, to = max(from, div_up(position, UNIT_TOKENS));
         count = windowed ? 1 : max(1, min(SPLITS_MAX, div_up(to - from, SPLIT_UNITS_MIN)));
@@ -60,7 +65,8 @@ struct CachedUnits {
 
     __device__ CachedUnits() {}
     __device__ CachedUnits(int position, int layer, int warp) : layer(layer) {
-        const Split split(position, layer);
+        Split split;
+        split.find(position, Split::kind(layer));
         head = split.head, unit = split.begin + warp, count = max(0, div_up(split.end - unit, WARPS));
         if (count > 0) next = cached_unit(layer, head, unit);
     }

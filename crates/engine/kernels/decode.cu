@@ -9,22 +9,36 @@ union Scratch {
     u8 vector[staged_bytes(HIDDEN) > staged_bytes(Q_ROWS) ? staged_bytes(HIDDEN) : staged_bytes(Q_ROWS)];
     u8 inner[USED][staged_bytes(FFN)];
     AttentionShared attention;
-    struct {
-        float values[OUT_ROWS_MAX];
-        float parts[THREADS];
-    } router;
+};
+
+// Where a warp is. In shared memory: what stays in registers over a call of a stage is put in local memory there, and that
+// is too far away.
+struct Now {
+    u32 step;
+    int position;
+    u32 token; // the input
+    int layer;
+    u32 layers; // counted on from token to token, with this one
+
+    __device__ Tag tag() const { return Tag(layers); }
+    __device__ Tag tag_before() const { return Tag(layers - 1); }
 };
 
 struct Shared {
     Supplied supplied;
-    alignas(16) Scratch scratch;
-    alignas(16) float x[HIDDEN]; // the residual stream, the same in every block
-    alignas(16) u8 zeros[64];
+    alignas(128) Scratch scratch;
+    alignas(16) float x[HIDDEN];  // the residual stream, the same in every block
+    alignas(128) u8 before_zeros[16]; // so that they are in other banks than what is read with them
+    u8 zeros[64];
     float2 of_warps[WARPS];
     float2 turns[HALF_DIM]; // cosine and sine of this position
+    Split splits[Split::KINDS];
     Plan plan;
+    Now now[WARPS]; // the same, but for who is ahead
     TileSums sums;
+    float routed[OUT_ROWS_MAX]; // this block's shares of the residual stream, for the router
     RouterSums router_sums;
+    float norm_scale; // of the latest norm
     u64 best[WARPS + 1]; // of each warp, and of the grid
     u64 marked; // when the last mark was
 };
@@ -34,6 +48,14 @@ static_assert(sizeof(Shared) <= 227 * 1024, "what a block can have");
 extern __shared__ __align__(128) u8 shared_memory[];
 // By name, so that its address is a constant in every function.
 #define shared (*(Shared*)shared_memory)
+
+__device__ inline const Now& now() { return shared.now[warp_id()]; }
+
+template <class Change> __device__ inline void change_now(Change change) {
+    __syncwarp();
+    if (lane_id() == 0) change(shared.now[warp_id()]);
+    __syncwarp();
+}
 
 extern "C" __device__ const int shared_bytes = sizeof(Shared);
 
@@ -65,11 +87,13 @@ struct Normed {
     float scale, most;
 };
 
+__device__ inline float norm_scale(float squares) { return rsqrtf(squares / HIDDEN + params.norm_eps); }
+
 __device__ inline Normed norm(NormInput& input) {
     const float squares = input.squares();
     input.weigh();
     const float2 sum_max = block_sum_max(shared.of_warps, squares, input.x.largest());
-    return {rsqrtf(sum_max.x / HIDDEN + params.norm_eps), sum_max.y};
+    return {norm_scale(sum_max.x), sum_max.y};
 }
 
 __device__ inline bool stages_hidden() { return threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES; }
@@ -78,6 +102,7 @@ __device__ inline bool stages_hidden() { return threadIdx.x < staged_blocks(HIDD
 __device__ inline float stage_norm(NormInput& input) {
     const Normed normed = norm(input);
     if (stages_hidden()) input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(normed.most));
+    if (threadIdx.x == 0) shared.norm_scale = normed.scale;
     block_sync();
     return normed.most * normed.scale / LEVELS;
 }
@@ -86,6 +111,8 @@ __device__ inline float stage_norm(NormInput& input) {
 __device__ inline float stage_attended(Tag tag) {
     static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
     const bool real = threadIdx.x < Q_ROWS / VALUES;
+    const int first_of_warp = warp_id() * LANES * VALUES;
+    if (GENTLE && first_of_warp < Q_ROWS) wait_gently(params.attended + first_of_warp, [&](u32 word) { return tag.in(word); });
     const Values values = real ? Values::wait_for(params.attended + threadIdx.x * VALUES, tag) : Values::zero();
     const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
     if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
@@ -96,18 +123,27 @@ __device__ inline float stage_attended(Tag tag) {
 __device__ inline void stage_inner(Tag tag) {
     constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, RUNS = div_up(USED * EXPERT_RUNS, THREADS);
     uint4 words[RUNS];
-    bool all;
+    const u16* from[RUNS];
+    bool missing[RUNS], some;
+#pragma unroll
+    for (int i = 0; i < RUNS; i++) {
+        const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
+        missing[i] = expert < USED && at < FFN;
+        from[i] = params.inner + expert * FFN + at;
+        words[i] = make_uint4(0, 0, 0, 0);
+    }
+    if (GENTLE) wait_gently(params.inner + min(warp_id() * LANES * VALUES, USED * FFN - 2), [&](u32 word) { return tag.in_halves(word); });
     do {
-        all = true;
+        some = false;
+#pragma unroll
+        for (int i = 0; i < RUNS; i++)
+            if (missing[i]) words[i] = ask_words(from[i]);
 #pragma unroll
         for (int i = 0; i < RUNS; i++) {
-            const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
-            const u32 none = tag.in_halves();
-            words[i] = expert < USED && at < FFN ? ask_words(params.inner + expert * FFN + at) : make_uint4(none, none, none, none);
+            missing[i] = missing[i] && !tag.in_halves(words[i]);
+            some |= missing[i];
         }
-#pragma unroll
-        for (int i = 0; i < RUNS; i++) all &= tag.in_halves(words[i]);
-    } while (!all);
+    } while (some);
 #pragma unroll
     for (int i = 0; i < RUNS; i++) {
         const int run = i * THREADS + threadIdx.x;
@@ -147,62 +183,66 @@ constexpr float INNER_UNIT = 64.f;
 __device__ inline float activate(float gate, float up) {
     gate = fminf(gate, 7.f);
     up = fminf(fmaxf(up, -7.f), 7.f);
-    return gate / (1.f + __expf(-1.702f * gate)) * (up + 1.f);
+    return __fdividef(gate, 1.f + __expf(-1.702f * gate)) * (up + 1.f);
 }
 
 // ---- Stages
 //
 // Functions of their own, not inlined: the compiler then gives each all registers, instead of carrying what one stage could
-// share with another through all of them. What is known before a stage's input is asked for before it. `layers`
-// counts on from token to token: the stage's tag.
+// share with another through all of them. What is known before a stage's input is asked for before it.
 
-// x = embedding of the token, and the turns of its position
-__noinline__ __device__ void begin(u32 token, int position, u32 step) {
+// x = embedding of the token; and what depends on its position alone
+__noinline__ __device__ void begin() {
     if (threadIdx.x == 0) {
         written_for_copies();
-        tell_warps(shared.supplied.begun, step + 1);
+        tell_warps(shared.supplied.begun, now().step + 1);
     }
-    const u16* row = params.embedding + (size_t)token * HIDDEN;
+    const u16* row = params.embedding + (size_t)now().token * HIDDEN;
     for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = bf16_to_f32(row[i]);
     if (threadIdx.x < HALF_DIM) {
         float sine, cosine;
-        sincosf((float)position * params.frequencies[threadIdx.x], &sine, &cosine);
+        sincosf((float)now().position * params.frequencies[threadIdx.x], &sine, &cosine);
         shared.turns[threadIdx.x] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
     }
+    if (threadIdx.x < Split::KINDS) shared.splits[threadIdx.x].find(now().position, threadIdx.x);
     block_sync();
     mark(EMBED);
 }
 
 // qkv_parts = qkv * norm(x) + bias
-__noinline__ __device__ void qkv(int layer, u32 layers) {
+__noinline__ __device__ void qkv() {
+    const int layer = now().layer;
     NormInput input(params.attention_norm + layer * HIDDEN);
     const Row row = Row::of<QKV>(shared.plan);
     const int at = layer * QKV_ROWS + row.global();
     const float scale = row.real ? params.qkv_scale[at] : 0.f;
     const float bias = row.real && row.first ? params.qkv_bias[at] : 0.f;
     input.read(shared.x);
-    if (layer > 0) input.add<DOWN>(shared.x, params.down_parts, Tag(layers - 1));
+    if (layer > 0) input.add<DOWN>(shared.x, params.down_parts, now().tag_before());
     const float unit = stage_norm(input);
     mark(QKV_INPUT);
     multiply_8bit<QKV, QkvPack>();
     mark(QKV_PRODUCT);
     if (row.real)
         tell_value(&params.qkv_parts[(row.first ? 0 : QKV_ROWS) + row.global()],
-                   shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias, Tag(layers));
+                   shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias, now().tag());
     mark(QKV_FINISH);
 }
 
-__noinline__ __device__ void attend(int layer, u32 layers, int position) {
-    const Split split(position, layer);
-    Attention attention(shared.scratch.attention, shared.turns, split, layer, position, Tag(layers));
-    Pieces pieces(shared.supplied);
-    if (!split.idle()) attention.run(pieces);
+__noinline__ __device__ void attend() {
+    const Split& split = shared.splits[Split::kind(now().layer)];
+    if (!split.idle()) {
+        Attention attention{shared.scratch.attention, shared.turns, split, now().layer, now().position, now().tag()};
+        Pieces pieces(shared.supplied);
+        attention.run(pieces);
+    }
     mark(ATTEND);
 }
 
 // out_parts = out * attended + bias; router sums += this block's share
-__noinline__ __device__ void out(int layer, u32 layers) {
-    const Tag tag(layers);
+__noinline__ __device__ void out() {
+    const int layer = now().layer;
+    const Tag tag = now().tag();
     const Row row = Row::of<OUT>(shared.plan);
     const Range pieces = shared.plan.block[OUT];
     const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, pieces.begin / OutPack::PIECES * TILE_ROWS,
@@ -218,39 +258,49 @@ __noinline__ __device__ void out(int layer, u32 layers) {
     if (row.real) {
         const float value = shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias;
         tell_value(&params.out_parts[(row.first ? 0 : HIDDEN) + row.global()], value, tag);
-        shared.scratch.router.values[threadIdx.x] = (row.first ? value + shared.x[row.global()] : value) * norm;
+        shared.routed[threadIdx.x] = (row.first ? value + shared.x[row.global()] : value) * norm;
     } else if (threadIdx.x < OUT_ROWS_MAX) {
-        shared.scratch.router.values[threadIdx.x] = 0.f;
+        shared.routed[threadIdx.x] = 0.f;
     }
     block_sync();
-    router.add(shared.scratch.router.values, shared.scratch.router.parts, params.router_sums + layer * EXPERTS);
+    router.add(shared.routed, params.router_sums + layer * EXPERTS * SUM_STRIDE);
     mark(OUT_FINISH);
 }
 
 // inner = activation(gate_up * norm(x) + bias) of the chosen experts
-__noinline__ __device__ void gate_up(int layer, u32 layers) {
-    const Tag tag(layers);
+__noinline__ __device__ void gate_up() {
+    const int layer = now().layer;
+    const Tag tag = now().tag();
     NormInput input(params.mixture_norm + layer * HIDDEN);
     const bool chooses = warp_id() == WARPS - 1;
     Router router(params.router_bias + layer * EXPERTS);
     input.read(shared.x);
     input.add<OUT>(shared.x, params.out_parts, tag);
-    if (chooses) shared.router_sums.wait_for(params.router_sums + layer * EXPERTS);
-    const float scale = norm(input).scale;
+    if (chooses) shared.router_sums.wait_for(params.router_sums + layer * EXPERTS * SUM_STRIDE);
+    // Staged before the norm's scale is known, with a power of two near the latest one.
+    const float near = __uint_as_float(__float_as_uint(shared.norm_scale) & 0x7F800000u);
+    const float squares = warp_sum(input.squares());
+    input.weigh();
+    if (stages_hidden()) input.x.stage_f16(shared.scratch.vector, threadIdx.x, near);
+    if (lane_id() == 0) shared.of_warps[warp_id()].x = squares;
+    block_sync();
     mark(GATE_UP_INPUT);
     if (chooses) {
+        const float scale = norm_scale(warp_sum(lane_id() < WARPS ? shared.of_warps[lane_id()].x : 0.f));
         router.choose(shared.router_sums, scale, shared.supplied.chosen);
-        if (lane_id() == 0) tell_warps(shared.supplied.routed, layers);
+        if (lane_id() == 0) {
+            shared.norm_scale = __fdividef(scale, near);
+            tell_warps(shared.supplied.routed, now().layers);
+        }
     }
-    if (stages_hidden()) input.x.stage_f16(shared.scratch.vector, threadIdx.x, scale);
-    block_sync();
+    shared.supplied.wait_for_routed(now().layers);
     mark(GATE_UP_CHOOSE);
     const Row row = Row::of<GATE_UP>(shared.plan);
     const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
     const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + shared.supplied.chosen.experts[slot]) * 2 * FFN + at];
     multiply_mxfp4<GATE_UP, GateUpPack, 1>([&](int) { return shared.scratch.vector; }, [](int) { return 1.f; });
     mark(GATE_UP_PRODUCT);
-    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) + bias : 0.f;
+    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * shared.norm_scale + bias : 0.f;
     const float up = __shfl_down_sync(~0u, value, 1);
     const u32 inner = f32_to_f16(activate(value, up) / INNER_UNIT), next = __shfl_down_sync(~0u, inner, 2);
     if (row.real && at % 4 == 0) tell_word(&params.inner[slot * FFN + at / 2], tag.put_halves(inner | next << 16));
@@ -258,8 +308,9 @@ __noinline__ __device__ void gate_up(int layer, u32 layers) {
 }
 
 // down_parts = sum of the chosen experts' shares of down * inner + bias
-__noinline__ __device__ void down(int layer, u32 layers) {
-    const Tag tag(layers);
+__noinline__ __device__ void down() {
+    const int layer = now().layer;
+    const Tag tag = now().tag();
     const Row row = Row::of<DOWN>(shared.plan);
     const Chosen& chosen = shared.supplied.chosen;
     float biases[USED];
@@ -281,7 +332,7 @@ __noinline__ __device__ void down(int layer, u32 layers) {
         tell_value(&params.down_parts[(row.first ? 0 : HIDDEN) + row.global()], row.first ? sum + bias : sum, tag);
     }
     // Everyone has read them: zero for the next token.
-    if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[layer * EXPERTS + threadIdx.x] = 0;
+    if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[(layer * EXPERTS + threadIdx.x) * SUM_STRIDE] = 0;
     mark(DOWN_FINISH);
 }
 
@@ -365,25 +416,32 @@ __device__ inline Best best_of_grid(Best best, u32 step, u32 stop) {
     return Best(shared.best[WARPS]);
 }
 
-// The token with the largest logit, and whether the host asked to stop.
-__noinline__ __device__ u64 head(u32 step, u32 layers) {
+// One more than the token: what is still zero was not told yet.
+__device__ inline void tell_host(u32 step, u32 token) {
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&params.told_tokens[step]), "r"(token + 1) : "memory");
+}
+
+// The token with the largest logit, and on to the next step. False if there is none.
+__noinline__ __device__ bool head() {
     NormInput input(params.final_norm);
     const u32 stop = threadIdx.x == 0 && blockIdx.x == 0 ? *(volatile const u32*)params.stop : 0; // takes long
+    const u32 step = now().step, next = step + 1;
+    const u32 forced = params.forced[min(next, params.forced_count - 1)];
     input.read(shared.x);
-    input.add<DOWN>(shared.x, params.down_parts, Tag(layers));
+    input.add<DOWN>(shared.x, params.down_parts, now().tag_before());
     const float unit = stage_norm(input);
     mark(HEAD_INPUT);
     const Best best = multiply_head(unit, step);
     mark(HEAD_PRODUCT);
     const Best found = best_of_grid(best, step, stop);
+    tell_host(step, found.token());
+    change_now([&](Now& now) {
+        now.step = next, now.position++, now.layer = 0;
+        now.token = next < params.forced_count ? forced : found.token();
+    });
     mark(HEAD_FINISH);
-    return found.word;
-}
-
-// One more than the token: what is still zero was not told yet.
-__device__ inline void tell_host(u32 step, u32 token) {
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&params.told_tokens[step]), "r"(token + 1) : "memory");
+    return next < params.steps && !found.halts();
 }
 
 __device__ inline void prepare_block() {
@@ -412,25 +470,28 @@ __noinline__ __device__ void bring_pieces() {
     supply.drain();
 }
 
+__noinline__ __device__ void go_to_first_step() {
+    change_now([](Now& now) { now = {0, (int)params.position, params.forced[0], 0, 1}; });
+}
+
+__noinline__ __device__ bool go_to_next_layer() {
+    const int next = now().layer + 1;
+    change_now([&](Now& now) { now.layer = next, now.layers++; });
+    return next < LAYERS;
+}
+
 __noinline__ __device__ void make_tokens() {
-    u32 token = params.forced[0], layers = 0;
-    for (u32 step = 0; step < params.steps; step++) {
-        const int position = params.position + step;
-        begin(token, position, step);
-#pragma unroll 1 // the calls, once
-        for (int layer = 0; layer < LAYERS; layer++) {
-            layers++;
-            qkv(layer, layers);
-            attend(layer, layers, position);
-            out(layer, layers);
-            gate_up(layer, layers);
-            down(layer, layers);
-        }
-        const Best best(head(step, layers));
-        tell_host(step, best.token());
-        token = step + 1 < params.forced_count ? params.forced[step + 1] : best.token();
-        if (best.halts()) break;
-    }
+    go_to_first_step();
+    do {
+        begin();
+        do {
+            qkv();
+            attend();
+            out();
+            gate_up();
+            down();
+        } while (go_to_next_layer());
+    } while (head());
     if (threadIdx.x == 0) tell_warps(shared.supplied.over, 1);
 }
 

@@ -37,7 +37,7 @@ struct Params {
     float* partial_weights; // (KV_HEADS, splits, GROUP_HEADS, 2) largest score, sum of powers
     float* attended;      // (Q_ROWS)
     u16* inner;           // (USED, FFN) f16, a part of INNER_UNIT
-    u64* router_sums;     // (layers, EXPERTS) fixed point with a count; zero between uses
+    u64* router_sums;     // (layers, EXPERTS, SUM_STRIDE) fixed point with a count, in the first; zero between uses
     u64* best;            // (grid) largest logit of each block's rows, with its token; zero at launch
 
     // For the host.

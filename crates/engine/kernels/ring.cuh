@@ -5,6 +5,8 @@
 
 constexpr int SLOT_BYTES = 2176; // one group of 8 bit (2048), two of MXFP4, or keys or values of 16 tokens (2048)
 static_assert(SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= GateUpPack::PIECE_BYTES, "a slot holds any piece");
+// Pieces in a ring up to which those of a later stage are brought: memory first serves whom the others wait for.
+constexpr int AHEAD = 3;
 constexpr int SERVED = WARPS / BRINGERS; // warps, by one that brings
 static_assert(SERVED <= LANES && SERVED * BRINGERS == WARPS, "a lane for each warp");
 
@@ -23,6 +25,12 @@ struct Supplied {
     u32 begun;               // steps
     u32 over;                // nothing more is wanted
     Chosen chosen;           // in the layer routed last
+
+    __device__ bool is_routed(u32 layers) const { return (int)(*(const volatile u32*)&routed - layers) >= 0; }
+    __device__ void wait_for_routed(u32 layers) const {
+        while (!is_routed(layers)) {}
+        __syncwarp();
+    }
 };
 
 __device__ inline u32 read_again(const u32& word) { return *(const volatile u32*)&word; }
@@ -46,19 +54,22 @@ struct Supply {
     int until_last; // pieces before the tile's last one, which is smaller
     u32 bytes, last_bytes;
     int next, end;  // pieces of this warp in this stage, after the run
+    static constexpr int NONE = -1;
+    int chosen; // whose expert's run it is
 
-    u32 filled; // pieces
-    int slot;   // where the next one goes
+    u32 filled;  // pieces
+    u32 entered; // of them, before this stage
+    int slot;    // where the next one goes
     CachedUnits units;
 
     __device__ Supply(Supplied& at, const Plan& plan, int warp)
-        : at(at), plan(plan), warp(warp), step(0), layers(1), filled(0), slot(0) {
+        : at(at), plan(plan), warp(warp), step(0), layers(1), chosen(NONE), filled(0), slot(0) {
         enter(QKV, 0);
     }
 
     __device__ void enter(Stage stage_, int layer_) {
         stage = stage_, layer = layer_;
-        run = 0;
+        run = 0, entered = filled;
         if (stage == KV) {
             units = CachedUnits(params.position + step, layer, warp);
             next = 0, end = 2 * units.count;
@@ -68,7 +79,7 @@ struct Supply {
         }
     }
 
-    // Goes on to the stage whose pieces come next. False if there is none, or it is not known yet what they are.
+    // Goes on to the stage whose pieces come next. False if there is none.
     __device__ bool advance() {
         while (next == end) {
             if (stage == HEAD) {
@@ -82,9 +93,20 @@ struct Supply {
                 enter(stage == QKV ? KV : stage == KV ? OUT : (Stage)(stage + 1), layer);
             }
         }
-        if (stage == GATE_UP || stage == DOWN) return (int)(read_again(at.routed) - layers) >= 0;
-        if (stage == KV) return read_again(at.begun) > step;
         return true;
+    }
+
+    // Whether it is known what the located run is.
+    __device__ bool known() const {
+        if (stage == GATE_UP || stage == DOWN) return at.is_routed(layers);
+        return stage != KV || read_again(at.begun) > step;
+    }
+
+    // Of an expert's run only the place in its matrix was located.
+    __device__ void find_expert() {
+        const int expert = *(volatile const int*)&at.chosen.experts[chosen];
+        from += (size_t)expert * (stage == GATE_UP ? (size_t)GATE_UP_TILES * GateUpPack::TILE_BYTES : (size_t)HIDDEN_TILES * DownPack::TILE_BYTES);
+        chosen = NONE;
     }
 
     template <class P> __device__ void locate(const u8* matrices, int tile) {
@@ -95,8 +117,6 @@ struct Supply {
         bytes = P::PIECE_BYTES, last_bytes = P::piece_bytes(P::PIECES - 1);
         next += run;
     }
-
-    __device__ int expert(int index) const { return layer * EXPERTS + *(volatile const int*)&at.chosen.experts[index]; }
 
     // Finds the next run of pieces.
     __device__ bool locate() {
@@ -111,20 +131,25 @@ struct Supply {
             locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::PIECES);
         } else if (stage == GATE_UP) {
             const int row = next / GateUpPack::PIECES;
-            locate<GateUpPack>(params.gate_up, expert(row / GATE_UP_TILES) * GATE_UP_TILES + row % GATE_UP_TILES);
+            chosen = row / GATE_UP_TILES;
+            locate<GateUpPack>(params.gate_up, layer * EXPERTS * GATE_UP_TILES + row % GATE_UP_TILES);
         } else if (stage == DOWN) {
             const int row = next / DownPack::PIECES;
-            locate<DownPack>(params.down, expert(row % USED) * HIDDEN_TILES + row / USED);
+            chosen = row % USED;
+            locate<DownPack>(params.down, layer * EXPERTS * HIDDEN_TILES + row / USED);
         } else {
             locate<HeadPack>(params.head, next / HeadPack::PIECES);
         }
         return true;
     }
 
-    // Brings one piece, if there is room and it is known.
+    // Brings one piece, if it is known and there is room. (One at a time: all warps then have their first ones soon.)
     __device__ bool bring() {
         if (run == 0 && !locate()) return false;
-        if (filled - read_again(at.used[warp]) == SLOTS) return false;
+        const u32 used = read_again(at.used[warp]);
+        const bool early = (int)(used - entered) < 0; // the warp is still in an earlier stage
+        if (filled - used >= (early ? AHEAD : SLOTS) || !known()) return false;
+        if (chosen != NONE) find_expert();
         const u32 size = until_last == 0 ? last_bytes : bytes;
         copy_begin(at.slots[warp][slot], from, size, &at.there[warp][slot]);
         from += size;
@@ -152,6 +177,8 @@ struct Pieces {
     __device__ explicit Pieces(Supplied& at) : at(at), used(at.used[warp_id()]) {
         slot = used % SLOTS, parity = used / SLOTS % 2;
     }
+
+    __device__ bool there() const { return copy_done(&at.there[warp_id()][slot], parity); }
 
     // The oldest piece, once it is there.
     __device__ const u8* use() {

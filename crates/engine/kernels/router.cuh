@@ -5,12 +5,19 @@
 
 constexpr float ROUTER_UNIT = 16777216.f; // 2^24
 constexpr int COUNT_BITS = 8;
+constexpr int SUM_STRIDE = 16; // sums of one line would wait for one another
 static_assert(GRID < 1 << COUNT_BITS, "the blocks can be counted");
 constexpr int EXPERTS_OF_LANE = div_up(EXPERTS, LANES);
 constexpr int OUT_TILES_MAX = 3; // that a block's pieces of the attention's output touch
 constexpr int OUT_ROWS_MAX = OUT_TILES_MAX * TILE_ROWS;
-constexpr int ROUTER_LANES = EXPERTS < LANES ? LANES : EXPERTS; // threads that share the rows of a block
-constexpr int ROUTER_PARTS = THREADS / ROUTER_LANES;
+
+// Consecutive lanes share the rows of a block for one expert.
+__host__ __device__ constexpr int router_parts() {
+    int parts = LANES;
+    while (parts * EXPERTS > THREADS) parts /= 2;
+    return parts;
+}
+constexpr int ROUTER_PARTS = router_parts();
 constexpr int ROUTER_PART_ROWS = div_up(OUT_ROWS_MAX, ROUTER_PARTS);
 
 // One thread's router weights, asked for long before they are needed.
@@ -19,7 +26,7 @@ struct RouterWeights {
 
     // Rows from `first_row` up to `end_row` are the block's.
     __device__ RouterWeights(const u16* router, int first_row, int end_row) {
-        const int expert = threadIdx.x % ROUTER_LANES, part = threadIdx.x / ROUTER_LANES;
+        const int expert = threadIdx.x / ROUTER_PARTS, part = threadIdx.x % ROUTER_PARTS;
 #pragma unroll
         for (int i = 0; i < ROUTER_PART_ROWS; i++) {
             const int row = i * ROUTER_PARTS + part;
@@ -29,20 +36,18 @@ struct RouterWeights {
     }
 
     // `values`: (OUT_ROWS_MAX) this block's shares of the residual stream, times the norm's weight.
-    __device__ void add(const float* values, float (&parts)[THREADS], u64* sums) const {
-        const int part = threadIdx.x / ROUTER_LANES;
+    __device__ void add(const float* values, u64* sums) const {
+        const int expert = threadIdx.x / ROUTER_PARTS, part = threadIdx.x % ROUTER_PARTS;
         float sum = 0.f;
 #pragma unroll
         for (int i = 0; i < ROUTER_PART_ROWS; i++) {
             const int row = i * ROUTER_PARTS + part;
             if (row < OUT_ROWS_MAX) sum += values[row] * bf16_to_f32(weights[i]);
         }
-        parts[threadIdx.x] = sum;
-        block_sync();
-        if (threadIdx.x >= EXPERTS) return;
-        for (int i = 1; i < ROUTER_PARTS; i++) sum += parts[i * ROUTER_LANES + threadIdx.x];
+        for (int step = ROUTER_PARTS / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+        if (part != 0 || expert >= EXPERTS) return;
         const u64 units = (u64)__float2ll_rn(sum * ROUTER_UNIT) << COUNT_BITS | 1u;
-        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(&sums[threadIdx.x]), "l"(units) : "memory");
+        asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(&sums[expert * SUM_STRIDE]), "l"(units) : "memory");
     }
 };
 
@@ -59,7 +64,7 @@ struct RouterSums {
 #pragma unroll
             for (int i = 0; i < EXPERTS_OF_LANE; i++) {
                 const int expert = min(i * LANES + lane_id(), EXPERTS - 1);
-                found[i] = ask_two_words(&sums[expert]);
+                found[i] = ask_two_words(&sums[expert * SUM_STRIDE]);
                 all &= (found[i] & COUNT) == GRID;
             }
         } while (!all);
@@ -102,7 +107,7 @@ struct Router {
             mine = power;
             chosen.experts[used] = expert;
         }
-        if (lane_id() < USED) chosen.shares[lane_id()] = mine / total;
+        if (lane_id() < USED) chosen.shares[lane_id()] = __fdividef(mine, total);
         __syncwarp();
     }
 

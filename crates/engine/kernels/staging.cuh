@@ -1,5 +1,6 @@
 // Every block computes the inputs of its products itself, all blocks the same: it costs less than another barrier.
 
+constexpr bool GENTLE = true;
 constexpr int VALUES = 8; // consecutive values that one thread stages
 constexpr float LEVELS = 32512.f; // 127 * 256: the largest 16-bit value whose high byte fits
 
@@ -81,7 +82,7 @@ __device__ inline float2 block_sum_max(float2 (&of_warps)[WARPS], float sum, flo
     return make_float2(sum, most);
 }
 
-__device__ inline float levels_factor(float most) { return most > 0.f ? LEVELS / most : 0.f; }
+__device__ inline float levels_factor(float most) { return most > 0.f ? __fdividef(LEVELS, most) : 0.f; }
 
 // A thread's part of the residual stream and of the norm's weight. Threads past the end have zeros.
 struct NormInput {
@@ -102,15 +103,18 @@ struct NormInput {
     // x += what one or two blocks summed up for each row of a stage
     template <Stage STAGE> __device__ void add(float* residual, const float* parts, Tag tag) {
         static_assert(TILE_ROWS % VALUES == 0, "a run is of one tile");
+        const int at = threadIdx.x * VALUES, first_of_warp = warp_id() * LANES * VALUES;
+        if (GENTLE && first_of_warp < HIDDEN) wait_gently(parts + first_of_warp, [&](u32 word) { return tag.in(word); });
         if (!real) return;
-        const int at = threadIdx.x * VALUES;
         const bool shared_tile = has_two_blocks<STAGE>(at / TILE_ROWS);
         Asked first, second;
-        second.nothing(tag);
+        first.nothing(tag), second.nothing(tag);
+        bool one = true, two = shared_tile; // are missing
         do {
-            first.ask(parts + at);
-            if (shared_tile) second.ask(parts + HIDDEN + at);
-        } while (!first.there(tag) || !second.there(tag));
+            if (one) first.ask(parts + at);
+            if (two) second.ask(parts + HIDDEN + at);
+            one = one && !first.there(tag), two = two && !second.there(tag);
+        } while (one || two);
         for (int i = 0; i < VALUES; i++) x.v[i] += first.value(i) + second.value(i);
         x.write(residual + at);
     }

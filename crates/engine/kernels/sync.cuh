@@ -28,6 +28,16 @@ __device__ inline void copy_begin(void* to, const void* from, u32 bytes, u64* ba
                  : "memory");
 }
 
+// Whether it is there already, the same in all lanes.
+__device__ inline bool copy_done(u64* barrier, u32 parity) {
+    u32 done;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");
+    return __all_sync(~0u, done);
+}
+
 __device__ inline void copy_wait(u64* barrier, u32 parity) {
     const u32 at = shared_address(barrier);
     u32 done;

@@ -18,6 +18,7 @@ struct Tag {
     static constexpr u32 HALVES_MASK = 0x40004000u;
     __device__ u32 in_halves() const { return bits << 14 & 0x4000u | bits << 29 & 0x40000000u; }
     __device__ u32 put_halves(u32 halves) const { return halves & ~HALVES_MASK | in_halves(); }
+    __device__ bool in_halves(u32 word) const { return ((word ^ in_halves()) & HALVES_MASK) == 0; }
     __device__ bool in_halves(uint4 words) const {
         const u32 mine = in_halves();
         return (((words.x ^ mine) | (words.y ^ mine) | (words.z ^ mine) | (words.w ^ mine)) & HALVES_MASK) == 0;
@@ -41,6 +42,14 @@ __device__ inline u32 ask_word(const void* at) {
     u32 word;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(at) : "memory");
     return word;
+}
+
+// One lane asks for one word of what its warp needs until it is there. All blocks asking for everything would keep the
+// second-level cache busy while others still need it.
+template <class There> __device__ inline void wait_gently(const void* at, There there) {
+    if (lane_id() == 0)
+        while (!there(ask_word(at))) {}
+    __syncwarp();
 }
 
 __device__ inline u64 ask_two_words(const void* at) {

@@ -69,6 +69,7 @@ pub struct Run {
 
 /// Tokens that one launch tells the host of, at most.
 const STEPS_MAX: usize = 4096;
+const ROUTER_SUM_STRIDE: usize = 16; // `SUM_STRIDE` in `kernels/router.cuh`
 const TOLD_STOP: usize = 0;
 const TOLD_TOKENS: usize = 32; // words: another cache line than the flag
 
@@ -273,7 +274,7 @@ impl Scratch {
         ];
         Ok(Scratch {
             exchanged: exchanged.into_iter().map(|bytes| card.zeros(bytes)).collect::<Result<_, _>>()?,
-            router_sums: card.zeros(8 * shape.layers * shape.experts)?,
+            router_sums: card.zeros(8 * ROUTER_SUM_STRIDE * shape.layers * shape.experts)?,
             best: card.zeros(8 * shape.grid)?,
             clocks: card.zeros(8 * MARKS.len())?,
         })
