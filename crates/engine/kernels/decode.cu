@@ -1,7 +1,7 @@
 // The decode step of gpt-oss: one launch makes many tokens.
 //
 // One block an SM, all there at once. Each stage computes what the stage before left in global memory, and waits for just
-// that (tagged.cuh); a barrier of all blocks comes once a token. Weights come through rings of shared memory that know
+// that (tagged.cuh); all blocks meet once a token. Weights come through rings of shared memory that know
 // nothing of waiting (ring.cuh).
 // Read `make_tokens` at the end first.
 
@@ -27,7 +27,7 @@ struct Now {
 struct Shared {
     Supplied supplied;
     alignas(128) Scratch scratch;
-    alignas(16) float x[HIDDEN];  // the residual stream, the same in every block
+    alignas(16) float x[HIDDEN]; // the residual stream, the same in every block
     alignas(128) u8 before_zeros[16]; // so that they are in other banks than what is read with them
     u8 zeros[64];
     float2 of_warps[WARPS];
@@ -112,7 +112,7 @@ __device__ inline float stage_attended(Tag tag) {
     static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
     const bool real = threadIdx.x < Q_ROWS / VALUES;
     const int first_of_warp = warp_id() * LANES * VALUES;
-    if (GENTLE && first_of_warp < Q_ROWS) wait_gently(params.attended + first_of_warp, [&](u32 word) { return tag.in(word); });
+    if (first_of_warp < Q_ROWS) wait_gently(params.attended + first_of_warp, [&](u32 word) { return tag.in(word); });
     const Values values = real ? Values::wait_for(params.attended + threadIdx.x * VALUES, tag) : Values::zero();
     const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
     if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
@@ -132,7 +132,7 @@ __device__ inline void stage_inner(Tag tag) {
         from[i] = params.inner + expert * FFN + at;
         words[i] = make_uint4(0, 0, 0, 0);
     }
-    if (GENTLE) wait_gently(params.inner + min(warp_id() * LANES * VALUES, USED * FFN - 2), [&](u32 word) { return tag.in_halves(word); });
+    wait_gently(params.inner + min(warp_id() * LANES * VALUES, USED * FFN - 2), [&](u32 word) { return tag.in_halves(word); });
     do {
         some = false;
 #pragma unroll
@@ -244,9 +244,9 @@ __noinline__ __device__ void out() {
     const int layer = now().layer;
     const Tag tag = now().tag();
     const Row row = Row::of<OUT>(shared.plan);
-    const Range pieces = shared.plan.block[OUT];
-    const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, pieces.begin / OutPack::PIECES * TILE_ROWS,
-                               div_up(pieces.end, OutPack::PIECES) * TILE_ROWS);
+    const Range groups = shared.plan.block[OUT];
+    const RouterWeights router(params.router + (size_t)layer * HIDDEN * EXPERTS, groups.begin / OutPack::GROUPS * TILE_ROWS,
+                               div_up(groups.end, OutPack::GROUPS) * TILE_ROWS);
     const int at = layer * HIDDEN + row.global();
     const float scale = row.real ? params.out_scale[at] : 0.f;
     const float norm = row.real ? params.mixture_norm[at] : 0.f;
@@ -339,7 +339,7 @@ __noinline__ __device__ void down() {
 // ---- The token
 
 // A block's largest logit, so that the largest word is the one that is wanted: logit, then the token (the first of equals),
-// then whether the host asked to stop, then the step.
+// then whether the host asked this block to stop, then the step.
 struct Best {
     u64 word;
     static constexpr int STEP_BITS = 13, TOKEN_BITS = 18;
@@ -350,10 +350,11 @@ struct Best {
     __device__ explicit Best(u64 word) : word(word) {}
     __device__ Best(float logit, int token) : word((u64)ordered_key(logit) << 32 | (LAST - token) << (STEP_BITS + 1)) {}
     __device__ void take(Best other) { word = max(word, other.word); }
-    __device__ void take_warps() {
+    __device__ void take_warps() { // the best of all lanes' in each
         for (int step = 16; step > 0; step /= 2) take(Best(__shfl_xor_sync(~0u, word, step)));
     }
-    __device__ void finish(u32 step, bool halt) { word |= (u32)halt << STEP_BITS | (step + 1 & STEPS); }
+    __device__ void finish(u32 step) { word |= step + 1 & STEPS; }
+    __device__ void halt(bool wanted) { word |= (u64)wanted << STEP_BITS; }
     __device__ bool of(u32 step) const { return ((u32)word & STEPS) == (step + 1 & STEPS); }
     __device__ u32 token() const { return LAST - ((u32)word >> (STEP_BITS + 1)); }
     __device__ bool halts() const { return (u32)word >> STEP_BITS & 1u; }
@@ -365,7 +366,7 @@ __device__ inline Best multiply_head(float unit, u32 step) {
     const Range range = shared.plan.warp(HEAD);
     const int in_tile = lane.g + 8 * (lane.t % 2);
     float* logits = params.logits ? params.logits + (size_t)step * VOCAB : nullptr;
-    float scale = params.head_scale[min(range.begin / HeadPack::PIECES, HEAD_TILES - 1) * TILE_ROWS + in_tile];
+    float scale = params.head_scale[min(range.begin / HeadPack::GROUPS, HEAD_TILES - 1) * TILE_ROWS + in_tile];
     Best best;
     Pieces pieces(shared.supplied);
     product_8bit<HeadPack>(pieces, range, shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
@@ -379,7 +380,7 @@ __device__ inline Best multiply_head(float unit, u32 step) {
     return best;
 }
 
-// Of the blocks that this lane asks.
+// The best of all blocks. If one was asked to stop, all are.
 __device__ inline Best wait_for_all(u32 step) {
     constexpr int BLOCKS = div_up(GRID, LANES);
     Best found[BLOCKS], best;
@@ -393,6 +394,11 @@ __device__ inline Best wait_for_all(u32 step) {
     } while (!all);
 #pragma unroll
     for (int i = 0; i < BLOCKS; i++) best.take(found[i]);
+    bool halts = false;
+#pragma unroll
+    for (int i = 0; i < BLOCKS; i++) halts |= found[i].halts();
+    best.take_warps();
+    best.halt(__any_sync(~0u, halts));
     return best;
 }
 
@@ -404,12 +410,12 @@ __device__ inline Best best_of_grid(Best best, u32 step, u32 stop) {
     if (warp_id() == 0) {
         best = Best(lane_id() < WARPS ? shared.best[lane_id()] : 0);
         best.take_warps();
-        best.finish(step, stop != 0);
+        best.finish(step);
+        best.halt(stop != 0);
         if (lane_id() == 0)
             asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(&params.best[blockIdx.x]), "l"(best.word) : "memory");
         best = wait_for_all(step);
         __threadfence();
-        best.take_warps();
         if (lane_id() == 0) shared.best[WARPS] = best.word;
     }
     block_sync();

@@ -10,8 +10,9 @@
 // A word of codes has columns 0 2 4 6 in its low half and 1 3 5 7 in its high one. The four of a half have their signs at
 // bits 15 12 14 13 and their other three bits at 11, 8, 5 and 2 and below: product.cuh says why.
 //
-// A *piece* is what one copy brings: one group of 8 bit, two groups of MXFP4. Pieces of a tile follow one another, and
-// tiles too, so a range of pieces is a range of bytes.
+// Groups of a tile follow one another, and tiles too, so a range of groups is a range of bytes. A *piece* is what one copy
+// brings: one group of 8 bit; of MXFP4 an even group and the one after it, or one of them where a warp's range begins or
+// ends between the two.
 
 constexpr int TILE_ROWS = 16;
 constexpr int BLOCK_COLS = 32;
@@ -26,13 +27,12 @@ template <int COLS_, bool MXFP4_> struct Packed {
     static constexpr int BLOCK_BYTES = MXFP4 ? TILE_ROWS * 17 : TILE_ROWS * 32;
     static constexpr int GROUP_BYTES = GROUP_BLOCKS * BLOCK_BYTES;
     static constexpr int TILE_BYTES = BLOCKS * BLOCK_BYTES;
-    static constexpr int PIECE_GROUPS = MXFP4 ? 2 : 1;
-    static constexpr int PIECE_BYTES = PIECE_GROUPS * GROUP_BYTES;
-    static constexpr int PIECES = div_up(GROUPS, PIECE_GROUPS); // of a tile
+    static constexpr int TAIL_MISSES = (GROUP_BLOCKS - TAIL_BLOCKS) * BLOCK_BYTES; // bytes of the last group
     static_assert(COLS % BLOCK_COLS == 0, "whole blocks only");
 
-    static __device__ u32 piece_bytes(int piece) {
-        return piece + 1 < PIECES ? PIECE_BYTES : TILE_BYTES - (PIECES - 1) * PIECE_BYTES;
+    // Groups of the piece that begins with `group` of a tile, when the warp has `left` from there on.
+    static __device__ int piece_groups(int group, int left) {
+        return MXFP4 && group % 2 == 0 && group + 1 < GROUPS && left > 1 ? 2 : 1;
     }
 };
 
@@ -59,34 +59,34 @@ struct Range {
     __device__ Range times(int factor) const { return {begin * factor, end * factor}; }
 };
 
-// The pieces that this block multiplies. Rows of QKV, OUT and DOWN may be shared with the next block. GATE_UP has whole
+// The groups that this block multiplies. Rows of QKV, OUT and DOWN may be shared with the next block. GATE_UP has whole
 // tiles, because gate and up must meet; DOWN keeps all experts of a row together, because their sum is wanted.
-__device__ inline Range block_pieces(Stage stage) {
+__device__ inline Range block_groups(Stage stage) {
     constexpr int blocks = GRID;
     const int index = blockIdx.x;
     switch (stage) {
-    case QKV: return Range{0, QKV_TILES * QkvPack::PIECES}.part(blocks, index);
-    case OUT: return Range{0, HIDDEN_TILES * OutPack::PIECES}.part(blocks, index);
-    case GATE_UP: return Range{0, USED * GATE_UP_TILES}.part(blocks, index).times(GateUpPack::PIECES);
-    case DOWN: return Range{0, HIDDEN_TILES * USED * DownPack::PIECES}.part(blocks, index);
-    default: return Range{0, HEAD_TILES}.part(blocks, index).times(HeadPack::PIECES);
+    case QKV: return Range{0, QKV_TILES * QkvPack::GROUPS}.part(blocks, index);
+    case OUT: return Range{0, HIDDEN_TILES * OutPack::GROUPS}.part(blocks, index);
+    case GATE_UP: return Range{0, USED * GATE_UP_TILES}.part(blocks, index).times(GateUpPack::GROUPS);
+    case DOWN: return Range{0, HIDDEN_TILES * USED * DownPack::GROUPS}.part(blocks, index);
+    default: return Range{0, HEAD_TILES}.part(blocks, index).times(HeadPack::GROUPS);
     }
 }
 
-// A warp has consecutive pieces, and of the head whole tiles: its sums need no other warp.
-__device__ inline Range pieces_of_warp(Stage stage, int warp) {
-    const Range block = block_pieces(stage);
+// A warp has consecutive groups, and of the head whole tiles: its sums need no other warp.
+__device__ inline Range groups_of_warp(Stage stage, int warp) {
+    const Range block = block_groups(stage);
     if (stage != HEAD) return block.part(WARPS, warp);
-    return Range{block.begin / HeadPack::PIECES, block.end / HeadPack::PIECES}.part(WARPS, warp).times(HeadPack::PIECES);
+    return Range{block.begin / HeadPack::GROUPS, block.end / HeadPack::GROUPS}.part(WARPS, warp).times(HeadPack::GROUPS);
 }
 
-// Pieces that add up to one tile of sums.
-__host__ __device__ constexpr int tile_pieces(Stage stage) {
-    return stage == QKV ? QkvPack::PIECES
-         : stage == OUT ? OutPack::PIECES
-         : stage == GATE_UP ? GateUpPack::PIECES
-         : stage == DOWN ? USED * DownPack::PIECES
-                         : HeadPack::PIECES;
+// Groups that add up to one tile of sums.
+__host__ __device__ constexpr int tile_groups(Stage stage) {
+    return stage == QKV ? QkvPack::GROUPS
+         : stage == OUT ? OutPack::GROUPS
+         : stage == GATE_UP ? GateUpPack::GROUPS
+         : stage == DOWN ? USED * DownPack::GROUPS
+                         : HeadPack::GROUPS;
 }
 
 // Of all blocks.
@@ -95,20 +95,20 @@ template <Stage STAGE> __host__ __device__ constexpr int stage_tiles() {
     return STAGE == QKV ? QKV_TILES : HIDDEN_TILES;
 }
 
-// Whether two blocks have pieces of a tile: the one that has the first piece does not have the last one.
+// Whether two blocks have groups of a tile: the one that has the first group does not have the last one.
 template <Stage STAGE> __device__ inline bool has_two_blocks(int tile) {
-    constexpr int PIECES = tile_pieces(STAGE), ALL = stage_tiles<STAGE>() * PIECES;
-    const auto block = [](int piece) { return ((piece + 1) * GRID - 1) / ALL; };
-    return block(tile * PIECES) != block((tile + 1) * PIECES - 1);
+    constexpr int GROUPS = tile_groups(STAGE), ALL = stage_tiles<STAGE>() * GROUPS;
+    const auto block = [](int group) { return ((group + 1) * GRID - 1) / ALL; };
+    return block(tile * GROUPS) != block((tile + 1) * GROUPS - 1);
 }
 
-// Which warps have pieces of a tile: consecutive ones. All but the first of them begin with it.
+// Which warps have groups of a tile: consecutive ones. All but the first of them begin with it.
 struct TileWarps {
     u8 first, last;
     u8 second; // the first of them has another tile before this one
 };
 
-constexpr int TILES_MAX = WARPS + 2; // that a block's pieces touch, but for the head
+constexpr int TILES_MAX = WARPS + 2; // that a block's groups touch, but for the head
 
 // All of it, worked out once.
 struct Plan {
@@ -119,13 +119,13 @@ struct Plan {
     // Needs a barrier after it.
     __device__ void make() {
         for (int i = threadIdx.x; i < STAGES * WARPS; i += THREADS)
-            warps[i / WARPS][i % WARPS] = pieces_of_warp((Stage)(i / WARPS), i % WARPS);
-        if (threadIdx.x < STAGES) block[threadIdx.x] = block_pieces((Stage)threadIdx.x);
+            warps[i / WARPS][i % WARPS] = groups_of_warp((Stage)(i / WARPS), i % WARPS);
+        if (threadIdx.x < STAGES) block[threadIdx.x] = block_groups((Stage)threadIdx.x);
         for (int i = threadIdx.x; i < HEAD * TILES_MAX; i += THREADS) {
             const Stage stage = (Stage)(i / TILES_MAX);
-            const int pieces = tile_pieces(stage);
-            const int tile = block_pieces(stage).begin / pieces + i % TILES_MAX;
-            tiles[stage][i % TILES_MAX] = warps_of(stage, tile * pieces, (tile + 1) * pieces);
+            const int groups = tile_groups(stage);
+            const int tile = block_groups(stage).begin / groups + i % TILES_MAX;
+            tiles[stage][i % TILES_MAX] = warps_of(stage, tile * groups, (tile + 1) * groups);
         }
     }
 
@@ -133,7 +133,7 @@ struct Plan {
         TileWarps found = {1, 0, 0}; // none
         bool any = false;
         for (int warp = 0; warp < WARPS; warp++) {
-            const Range range = pieces_of_warp(stage, warp);
+            const Range range = groups_of_warp(stage, warp);
             if (max(range.begin, begin) >= min(range.end, end)) continue;
             if (!any) found.first = warp, found.second = range.begin < begin;
             found.last = warp, any = true;
@@ -148,18 +148,18 @@ struct Plan {
 struct Row {
     bool real;    // there is one
     int tile;     // of the stage
-    int index;    // of the tiles this block has pieces of
+    int index;    // of the tiles this block has groups of
     int in_tile;
     bool first;   // this block has the tile's beginning
 
     template <Stage STAGE> static __device__ Row of(const Plan& plan) {
-        constexpr int PIECES = tile_pieces(STAGE);
-        const Range pieces = plan.block[STAGE];
+        constexpr int GROUPS = tile_groups(STAGE);
+        const Range groups = plan.block[STAGE];
         Row row;
         row.index = threadIdx.x / TILE_ROWS, row.in_tile = threadIdx.x % TILE_ROWS;
-        row.tile = pieces.begin / PIECES + row.index;
-        row.real = row.tile * PIECES < pieces.end;
-        row.first = row.tile * PIECES >= pieces.begin;
+        row.tile = groups.begin / GROUPS + row.index;
+        row.real = row.tile * GROUPS < groups.end;
+        row.first = row.tile * GROUPS >= groups.begin;
         return row;
     }
     __device__ int global() const { return tile * TILE_ROWS + in_tile; }

@@ -25,7 +25,7 @@ struct Params {
     const float* frequencies;    // (HEAD_DIM / 2) radians a position
 
     // The sequence.
-    u16* cache;           // (layers, cache blocks, KV_HEADS, 2, KV_BLOCK_TOKENS * HEAD_DIM) bf16
+    u16* cache;           // (layers, cache blocks, KV_HEADS, BLOCK_UNITS, 2, UNIT_VALUES) bf16: cache.cuh
     const u32* blocks;    // block table
     const u32* forced;    // (forced_count) input tokens that are given; after them the model's own
 

@@ -76,13 +76,13 @@ template <class P, class Finish>
 __device__ inline void product_8bit(Pieces& pieces, Range range, const u8* vector, const u8* zeros, Finish finish) {
     const Lane lane;
     const Staged staged(vector, zeros, lane, 32);
-    int tile = range.begin / P::PIECES, piece = range.begin % P::PIECES;
+    int tile = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     int d[4] = {0, 0, 0, 0};
     for (int left = range.end - range.begin; left > 0; left--) {
-        const bool last = piece + 1 == P::PIECES;
+        const bool last = group + 1 == P::GROUPS;
         Weights8 weights;
         uint4 x[2];
-        staged.load(piece, x);
+        staged.load(group, x);
         weights.load(pieces.use(), lane, last ? P::TAIL_BLOCKS : GROUP_BLOCKS);
         pieces.release();
         weights.times(x, d);
@@ -90,7 +90,7 @@ __device__ inline void product_8bit(Pieces& pieces, Range range, const u8* vecto
             finish(tile, over_lanes({256.f * d[0] + d[1], 256.f * d[2] + d[3]}));
             d[0] = d[1] = d[2] = d[3] = 0;
         }
-        piece = last ? 0 : piece + 1;
+        group = last ? 0 : group + 1;
         tile += last;
     }
 }
@@ -144,54 +144,53 @@ struct Weights4 {
     }
 };
 
-// Multiplies this warp's pieces of MXFP4 matrices. `ROWS` rows of pieces, one an expert, make up a tile of sums;
-// `vector(row)` is what a row of pieces is multiplied with, `weight(row)` its part in the sum.
+// Multiplies this warp's pieces of MXFP4 matrices. `ROWS` rows of groups, one an expert, make up a tile of sums;
+// `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum.
 template <class P, int ROWS, class Vector, class Weight, class Finish>
 __device__ inline void product_mxfp4(Pieces& pieces, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
     const Lane lane;
-    int row = range.begin / P::PIECES, piece = range.begin % P::PIECES;
+    int row = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     float2 sum = {0.f, 0.f};
-    for (int left = range.end - range.begin; left > 0; left--) {
-        const bool last = piece + 1 == P::PIECES;
+    for (int left = range.end - range.begin; left > 0;) {
+        const int count = P::piece_groups(group, left);
+        const bool last = group + count == P::GROUPS;
+        const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
         const Staged staged(vector(row), zeros, lane, 0);
         const u8* slot = pieces.use();
         float2 part = {0.f, 0.f};
         uint4 x[4], y[4];
-        if (!last) {
-            Weights4 first, second;
+        Weights4 first;
+        if (count == 2) {
+            constexpr bool WHOLE = P::GROUPS % 2 != 0; // the tail is never the second of two
+            Weights4 second;
             first.load(slot, lane, GROUP_BLOCKS);
-            second.load(slot + P::GROUP_BYTES, lane, GROUP_BLOCKS);
+            second.load(slot + P::GROUP_BYTES, lane, WHOLE ? GROUP_BLOCKS : blocks);
             pieces.release();
-            staged.load(piece * 2, x);
+            staged.load(group, x);
             first.times(x, part);
-            staged.load(piece * 2 + 1, y);
+            staged.load(group + 1, y);
             second.times(y, part);
         } else {
-            constexpr int GROUPS = P::GROUPS - (P::PIECES - 1) * P::PIECE_GROUPS; // in the last piece
-#pragma unroll
-            for (int i = 0; i < GROUPS; i++) {
-                Weights4 weights;
-                weights.load(slot + i * P::GROUP_BYTES, lane, i + 1 == GROUPS ? P::TAIL_BLOCKS : GROUP_BLOCKS);
-                staged.load(piece * 2 + i, x);
-                weights.times(x, part);
-            }
+            first.load(slot, lane, blocks);
             pieces.release();
+            staged.load(group, x);
+            first.times(x, part);
         }
         const float w = weight(row);
         sum.x += w * part.x, sum.y += w * part.y;
+        left -= count;
         row += last;
-        const bool ends = last && row % ROWS == 0;
-        if (ends || left == 1) {
+        if (left == 0 || (last && row % ROWS == 0)) {
             finish((row - last) / ROWS, over_lanes({HALVES_UNIT * sum.x, HALVES_UNIT * sum.y}));
             sum = {0.f, 0.f};
         }
-        piece = last ? 0 : piece + 1;
+        group = last ? 0 : group + count;
     }
 }
 
 // ---- Sums of a tile over the warps of a block
 
-// A warp's pieces touch at most two tiles.
+// A warp's groups touch at most two tiles.
 struct TileSums {
     static constexpr int AT_ONCE = 4;
     float sums[WARPS][2][TILE_ROWS];
@@ -200,7 +199,7 @@ struct TileSums {
     template <Stage STAGE> __device__ void put(Range range, int tile, float2 sum) {
         const Lane lane;
         if (lane.t != 0) return;
-        float* at = sums[warp_id()][tile != range.begin / tile_pieces(STAGE)];
+        float* at = sums[warp_id()][tile != range.begin / tile_groups(STAGE)];
         at[lane.g] = sum.x, at[lane.g + 8] = sum.y;
     }
 

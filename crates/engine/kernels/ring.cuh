@@ -4,7 +4,7 @@
 // experts' pieces must wait until the router has chosen, and cached tokens until the step has begun.
 
 constexpr int SLOT_BYTES = 2176; // one group of 8 bit (2048), two of MXFP4, or keys or values of 16 tokens (2048)
-static_assert(SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= GateUpPack::PIECE_BYTES, "a slot holds any piece");
+static_assert(SLOT_BYTES >= OutPack::GROUP_BYTES && SLOT_BYTES >= 2 * GateUpPack::GROUP_BYTES, "a slot holds any piece");
 // Pieces in a ring up to which those of a later stage are brought: memory first serves whom the others wait for.
 constexpr int AHEAD = 3;
 constexpr int SERVED = WARPS / BRINGERS; // warps, by one that brings
@@ -50,10 +50,11 @@ struct Supply {
     int layer;
     u32 step, layers; // layers: of all steps, with this one
     const u8* from;
-    int run;        // pieces that follow at once
-    int until_last; // pieces before the tile's last one, which is smaller
-    u32 bytes, last_bytes;
-    int next, end;  // pieces of this warp in this stage, after the run
+    int run;            // groups that follow one another in memory
+    int group, groups;  // the next one's place in its tile, of so many
+    bool pairs;         // two may be one piece
+    u32 bytes, missing; // of a group; that the tile's last one has less
+    int next, end;      // groups of this warp in this stage, after the run
     static constexpr int NONE = -1;
     int chosen; // whose expert's run it is
 
@@ -110,35 +111,34 @@ struct Supply {
     }
 
     template <class P> __device__ void locate(const u8* matrices, int tile) {
-        const int piece = next % P::PIECES;
-        from = matrices + (size_t)tile * P::TILE_BYTES + piece * P::PIECE_BYTES;
-        run = min(P::PIECES - piece, end - next);
-        until_last = P::PIECES - 1 - piece;
-        bytes = P::PIECE_BYTES, last_bytes = P::piece_bytes(P::PIECES - 1);
+        group = next % P::GROUPS, groups = P::GROUPS, pairs = P::MXFP4;
+        from = matrices + (size_t)tile * P::TILE_BYTES + group * P::GROUP_BYTES;
+        run = min(P::GROUPS - group, end - next);
+        bytes = P::GROUP_BYTES, missing = P::TAIL_MISSES;
         next += run;
     }
 
-    // Finds the next run of pieces.
+    // Finds the next run of groups.
     __device__ bool locate() {
         if (!advance()) return false;
         if (stage == QKV) {
-            locate<QkvPack>(params.qkv, layer * QKV_TILES + next / QkvPack::PIECES);
+            locate<QkvPack>(params.qkv, layer * QKV_TILES + next / QkvPack::GROUPS);
         } else if (stage == KV) {
             from = (const u8*)units.take();
-            run = 2, until_last = 2, bytes = CachedUnits::BYTES / 2;
+            run = 2, pairs = false, group = 0, groups = 2, bytes = CachedUnits::BYTES / 2, missing = 0;
             next += run;
         } else if (stage == OUT) {
-            locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::PIECES);
+            locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::GROUPS);
         } else if (stage == GATE_UP) {
-            const int row = next / GateUpPack::PIECES;
+            const int row = next / GateUpPack::GROUPS;
             chosen = row / GATE_UP_TILES;
             locate<GateUpPack>(params.gate_up, layer * EXPERTS * GATE_UP_TILES + row % GATE_UP_TILES);
         } else if (stage == DOWN) {
-            const int row = next / DownPack::PIECES;
+            const int row = next / DownPack::GROUPS;
             chosen = row % USED;
             locate<DownPack>(params.down, layer * EXPERTS * HIDDEN_TILES + row / USED);
         } else {
-            locate<HeadPack>(params.head, next / HeadPack::PIECES);
+            locate<HeadPack>(params.head, next / HeadPack::GROUPS);
         }
         return true;
     }
@@ -150,11 +150,13 @@ struct Supply {
         const bool early = (int)(used - entered) < 0; // the warp is still in an earlier stage
         if (filled - used >= (early ? AHEAD : SLOTS) || !known()) return false;
         if (chosen != NONE) find_expert();
-        const u32 size = until_last == 0 ? last_bytes : bytes;
+        const int count = pairs && group % 2 == 0 && run > 1 ? 2 : 1;
+        group += count, run -= count;
+        const u32 size = count * bytes - (group == groups ? missing : 0);
         copy_begin(at.slots[warp][slot], from, size, &at.there[warp][slot]);
         from += size;
         slot = slot + 1 < SLOTS ? slot + 1 : 0;
-        run--, until_last--, filled++;
+        filled++;
         return true;
     }
 

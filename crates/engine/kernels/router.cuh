@@ -8,7 +8,7 @@ constexpr int COUNT_BITS = 8;
 constexpr int SUM_STRIDE = 16; // sums of one line would wait for one another
 static_assert(GRID < 1 << COUNT_BITS, "the blocks can be counted");
 constexpr int EXPERTS_OF_LANE = div_up(EXPERTS, LANES);
-constexpr int OUT_TILES_MAX = 3; // that a block's pieces of the attention's output touch
+constexpr int OUT_TILES_MAX = 3; // that a block's groups of the attention's output touch
 constexpr int OUT_ROWS_MAX = OUT_TILES_MAX * TILE_ROWS;
 
 // Consecutive lanes share the rows of a block for one expert.

@@ -1,6 +1,5 @@
 // Every block computes the inputs of its products itself, all blocks the same: it costs less than another barrier.
 
-constexpr bool GENTLE = true;
 constexpr int VALUES = 8; // consecutive values that one thread stages
 constexpr float LEVELS = 32512.f; // 127 * 256: the largest 16-bit value whose high byte fits
 
@@ -104,7 +103,7 @@ struct NormInput {
     template <Stage STAGE> __device__ void add(float* residual, const float* parts, Tag tag) {
         static_assert(TILE_ROWS % VALUES == 0, "a run is of one tile");
         const int at = threadIdx.x * VALUES, first_of_warp = warp_id() * LANES * VALUES;
-        if (GENTLE && first_of_warp < HIDDEN) wait_gently(parts + first_of_warp, [&](u32 word) { return tag.in(word); });
+        if (first_of_warp < HIDDEN) wait_gently(parts + first_of_warp, [&](u32 word) { return tag.in(word); });
         if (!real) return;
         const bool shared_tile = has_two_blocks<STAGE>(at / TILE_ROWS);
         Asked first, second;

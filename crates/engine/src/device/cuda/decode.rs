@@ -67,7 +67,7 @@ pub struct Run {
     pub clocks_ns: Vec<u64>,      // (MARKS)
 }
 
-/// Tokens that one launch tells the host of, at most.
+/// Tokens that one launch tells the host of, at most. `Best` in `kernels/decode.cu` has 13 bits for the step.
 const STEPS_MAX: usize = 4096;
 const ROUTER_SUM_STRIDE: usize = 16; // `SUM_STRIDE` in `kernels/router.cuh`
 const TOLD_STOP: usize = 0;
