@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod engine;
 pub mod text;
 pub mod wire;

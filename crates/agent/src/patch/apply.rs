@@ -58,7 +58,7 @@ fn update(root: &Root, name: &Name, to: Option<&Name>, hunks: &[Hunk]) -> Result
 }
 
 /// The text with its hunks applied, one after the other from the top. Its line ends stay as they are.
-fn patched(name: &Name, text: &str, hunks: &[Hunk]) -> Result<String, ApplyError> {
+pub fn patched(name: &Name, text: &str, hunks: &[Hunk]) -> Result<String, ApplyError> {
     let mut page = Page::new(text);
     let mut changed = String::with_capacity(text.len());
     let mut done = 0; // lines of the text that are in `changed`, as they were or replaced

@@ -17,7 +17,7 @@
 mod apply;
 mod parse;
 
-pub use apply::{ApplyError, changes};
+pub use apply::{ApplyError, changes, patched};
 pub use parse::{ParseError, parse};
 
 use crate::root::Name;

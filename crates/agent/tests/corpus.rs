@@ -1,0 +1,11 @@
+//! Replays the corpora of the fuzzers, with the fuzzers' own assertions: what was found once stays found.
+
+#[path = "../../../fuzz/src/agent.rs"]
+mod promises;
+#[path = "../../../fuzz/src/replay.rs"]
+mod replay;
+
+#[test]
+fn patch() {
+    replay::corpus("patch", promises::patch);
+}
