@@ -439,7 +439,7 @@ fn requests_are_traced_and_logged(server: &Server) {
 
 #[test]
 fn sigterm_lets_running_responses_finish() {
-    let mut server = start("", &[]);
+    let mut server = start("", &["--drain-seconds", "600"]);
     let mut socket = server.socket();
     socket.send(&with_type(long(400)));
     socket.until("response.output_text.delta");
