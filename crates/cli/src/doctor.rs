@@ -1,9 +1,11 @@
 //! `flint doctor`: what was found, what is missing, and how to get it.
 
 use crate::config::Config;
+use crate::device::{fits, usable};
 use crate::error::CliError;
 use crate::progress::Spinner;
 use flint_engine::device::cpu::{Isa, default_threads, read_bandwidth};
+use flint_engine::device::cuda::{Card, CudaError, Listed, compiler_present};
 use flint_engine::model::available_bytes;
 use flint_models::ModelName;
 use flint_models::catalogue;
@@ -70,10 +72,32 @@ fn huge_pages() -> Check {
 }
 
 fn gpu() -> Check {
-    if Path::new("/proc/driver/nvidia/version").exists() {
-        return note("gpu", "an NVIDIA driver", "This version computes on the CPU only.");
+    let cards = match Card::list() {
+        Ok(cards) if !cards.is_empty() => cards,
+        Err(error @ CudaError::Driver { .. }) => return note("gpu", error.to_string(), "The CPU is used."),
+        _ if Path::new("/proc/driver/nvidia/version").exists() => {
+            return note("gpu", "an NVIDIA driver, but no card", CudaError::NoCard.to_string());
+        }
+        _ => return found("gpu", "none; the CPU is used"),
+    };
+    let shown: Vec<String> = cards.iter().map(describe).collect();
+    if !cards.iter().any(usable) {
+        return note("gpu", shown.join("; "), "Flint needs sm_80 or later; the CPU is used.");
     }
-    found("gpu", "none; the CPU is used")
+    if !compiler_present() {
+        return note("gpu", shown.join("; "), CudaError::NoCompiler.to_string());
+    }
+    let fitting = |card: &Listed| -> Vec<&str> {
+        let entries = catalogue::entries().iter().filter(|entry| fits(card, entry.bytes));
+        entries.map(|entry| entry.name.as_str()).collect()
+    };
+    let models = cards.first().map(fitting).unwrap_or_default();
+    found("gpu", format!("{}; fits {}", shown.join("; "), models.join(", ")))
+}
+
+fn describe(card: &Listed) -> String {
+    let (major, minor) = card.capability;
+    format!("{} (sm_{major}{minor}, {:.0} GB)", card.name, card.bytes as f64 / 1e9)
 }
 
 fn python(config: &Config) -> Check {

@@ -20,6 +20,8 @@ pub enum CliError {
     Text(#[from] TextError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Cuda(#[from] flint_engine::device::cuda::CudaError),
     #[error("the answer failed: {0}")]
     Failed(#[from] Failure),
     #[error(transparent)]
@@ -55,11 +57,11 @@ impl CliError {
         move |source| CliError::Io { what, source }
     }
 
-    /// 1 the turn failed, 2 usage, 4 the model is not to be had, 130 interrupted.
+    /// 1 the turn failed, 2 usage, 4 the model or its device is not to be had, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Pull(PullError::Stopped) | CliError::Interrupted => 130,
-            CliError::Pull(_) | CliError::Load(_) | CliError::Model(_) => 4,
+            CliError::Pull(_) | CliError::Load(_) | CliError::Model(_) | CliError::Cuda(_) => 4,
             CliError::Usage(_) => 2,
             CliError::Text(_)
             | CliError::Engine(_)

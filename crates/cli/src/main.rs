@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod chat;
 mod config;
+mod device;
 mod doctor;
 mod error;
 mod interrupt;
@@ -55,6 +56,6 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
             clap_complete::generate(*shell, &mut Cli::command(), "flint", &mut std::io::stdout());
             Ok(())
         }
-        Some(Command::Worker(args)) => worker::work(&cli.model, args),
+        Some(Command::Worker(args)) => worker::work(&config, &cli.model, args),
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::args::{ModelArgs, ServeArgs};
 use crate::config::{Config, Telemetry};
+use crate::device::Chosen;
 use crate::error::CliError;
 use crate::models;
 use crate::progress::Spinner;
 use crate::session::start_worker;
 use crate::settings::Settings;
-use flint_engine::device::cpu::{self, Isa};
 use flint_engine::load::ModelFile;
 use flint_engine::supervise::Supervisor;
 use flint_models::{ModelName, catalogue, sha256_of_file};
@@ -128,18 +128,24 @@ fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliErr
     let spinner = Spinner::new(format!("loading {name}"));
     let file = ModelFile::open(&path)?;
     let text = ModelText::read(&file)?;
-    let truth = truth(&name, &path, &file, args)?;
+    let device = Chosen::of(args, &path)?;
+    let truth = truth(&name, &path, &file, args, &device)?;
     let context = file.config.context.try_into().unwrap_or(u32::MAX);
     drop(file);
-    let supervisor = start_worker(args, &path)?;
+    let supervisor = start_worker(args, &path, &device)?;
     drop(spinner);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let facts = Facts::new(&name, &text, context, created);
     Ok((Model::new(name, text, supervisor.handle(), truth, facts), supervisor))
 }
 
-fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<Truth, CliError> {
-    let threads = args.threads.map_or_else(cpu::default_threads, usize::from);
+fn truth(
+    name: &str,
+    path: &Path,
+    file: &ModelFile,
+    args: &ModelArgs,
+    device: &Chosen,
+) -> Result<Truth, CliError> {
     Ok(Truth {
         sha256: sha256_of_file(path, &mut |_| ())?,
         quantisation: match catalogue::find(name) {
@@ -148,7 +154,7 @@ fn truth(name: &str, path: &Path, file: &ModelFile, args: &ModelArgs) -> Result<
         },
         device: match args.scripted {
             Some(_) => "scripted: no model was asked".to_owned(),
-            None => format!("cpu ({}, {threads} threads)", Isa::detect().name()),
+            None => device.describe(args),
         },
         engine: format!("flint {}", env!("CARGO_PKG_VERSION")),
         speculation: args.speculates(),

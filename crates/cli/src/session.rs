@@ -2,6 +2,7 @@
 
 use crate::args::ModelArgs;
 use crate::config::Config;
+use crate::device::Chosen;
 use crate::error::CliError;
 use crate::models;
 use crate::progress::Spinner;
@@ -28,7 +29,7 @@ impl Session {
         let file = ModelFile::open(&path)?;
         let text = ModelText::read(&file)?;
         drop(file);
-        let supervisor = start_worker(args, &path)?;
+        let supervisor = start_worker(args, &path, &Chosen::of(args, &path)?)?;
         drop(spinner);
         Ok(Session { name, text, speculate: args.speculates(), supervisor })
     }
@@ -54,12 +55,13 @@ impl Session {
 }
 
 /// This program again, as the worker.
-pub fn start_worker(args: &ModelArgs, path: &Path) -> Result<Supervisor, CliError> {
+pub fn start_worker(args: &ModelArgs, path: &Path, device: &Chosen) -> Result<Supervisor, CliError> {
     let program: PathBuf = std::env::current_exe().map_err(CliError::io("this program's own path"))?;
-    let (args, path) = (args.clone(), path.to_path_buf());
+    let (args, path, device) = (args.clone(), path.to_path_buf(), device.name());
     let command = move || {
         let mut command = Command::new(&program);
         command.arg("worker").arg("--path").arg(&path).stdout(Stdio::null());
+        command.arg("--device").arg(device);
         if let Some(threads) = args.threads {
             command.arg("--threads").arg(threads.to_string());
         }

@@ -1,10 +1,14 @@
 //! The process that holds the model.
 
 use crate::args::{ModelArgs, WorkerArgs};
+use crate::config::Config;
+use crate::device::Chosen;
 use crate::error::CliError;
 use crate::scripted;
 use flint_engine::constrain::Vocabulary;
 use flint_engine::device::cpu::{Cpu, default_threads};
+use flint_engine::device::cuda::Cuda;
+use flint_engine::device::{Device, DeviceError};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
 use flint_engine::model::{Loaded, ModelError};
@@ -18,14 +22,14 @@ use std::sync::Arc;
 /// Tokens of the KV pool where nobody says how many.
 const KV_TOKENS_DEFAULT_MAX: usize = 32_768;
 
-pub fn work(model: &ModelArgs, args: &WorkerArgs) -> Result<(), CliError> {
+pub fn work(config: &Config, model: &ModelArgs, args: &WorkerArgs) -> Result<(), CliError> {
     // Ctrl-C goes to every process of the terminal; what it means is the parent's to say.
     // SAFETY: ignoring a signal has no preconditions.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
     let link = worker::link_from_stdin().map_err(CliError::io("the worker's link"))?;
     let path = args.path.clone();
     let load = || {
-        let runner = runner(model, &args.path).map_err(|error| RunnerError(error.to_string()))?;
+        let runner = runner(config, model, &args.path).map_err(|error| RunnerError(error.to_string()))?;
         let vocabulary = move || vocabulary(&path).map_err(|error| error.to_string());
         Ok(Engine::new(runner).with_vocabulary(Box::new(vocabulary)))
     };
@@ -34,19 +38,30 @@ pub fn work(model: &ModelArgs, args: &WorkerArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn runner(args: &ModelArgs, path: &Path) -> Result<Box<dyn Runner>, CliError> {
-    match &args.scripted {
-        Some(script) => Ok(Box::new(scripted::load(args, script, path)?)),
-        None => Ok(Box::new(load(args, path)?)),
+fn runner(config: &Config, args: &ModelArgs, path: &Path) -> Result<Box<dyn Runner>, CliError> {
+    if let Some(script) = &args.scripted {
+        return Ok(Box::new(scripted::load(args, script, path)?));
     }
+    Ok(match Chosen::of(args, path)? {
+        Chosen::Cpu => Box::new(load(args, path, cpu(args)?)?),
+        Chosen::Cuda(_) => Box::new(load(args, path, cuda(config)?)?),
+    })
 }
 
-/// Loads a model onto the CPU as the arguments say.
-pub fn load(args: &ModelArgs, path: &Path) -> Result<Loaded<Cpu>, ModelError> {
-    let file = ModelFile::open(path)?;
+pub fn cpu(args: &ModelArgs) -> Result<Cpu, ModelError> {
     let threads = args.threads.map_or_else(default_threads, usize::from);
+    Ok(Cpu::new(threads).map_err(DeviceError::from)?)
+}
+
+/// The first card; its compiled kernels are kept beside the models.
+pub fn cuda(config: &Config) -> Result<Cuda, CliError> {
+    Ok(Cuda::open(&config.cache.join("kernels"))?)
+}
+
+/// Loads a model onto a device as the arguments say.
+pub fn load<D: Device + 'static>(args: &ModelArgs, path: &Path, device: D) -> Result<Loaded<D>, ModelError> {
+    let file = ModelFile::open(path)?;
     let tokens = args.kv_tokens.map_or(file.config.context.min(KV_TOKENS_DEFAULT_MAX), |n| n as usize);
-    let device = Cpu::new(threads).map_err(flint_engine::device::DeviceError::from)?;
     let loaded = Loaded::new(&file, device, tokens.div_ceil(KV_BLOCK_TOKENS), &mut |_, _| ())?;
     file.release();
     drop(file);

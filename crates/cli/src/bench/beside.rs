@@ -5,10 +5,8 @@ use super::{Bench, Measured, median};
 use crate::error::CliError;
 use flint_engine::batch::Batch;
 use flint_engine::constrain::Constraint;
-use flint_engine::device::cpu::Cpu;
 use flint_engine::limits::{BATCH_ROWS_MAX, KV_BLOCK_TOKENS};
 use flint_engine::message::{Base, Command, Event, Generate, SequenceId};
-use flint_engine::model::Loaded;
 use flint_engine::runner::{Runner, RunnerError};
 use flint_engine::sample::Sampling;
 use serde_json::json;
@@ -22,7 +20,7 @@ const JSON_TOKENS: u32 = 96;
 const PROMPT_TOKENS: usize = 256;
 
 /// A forward pass of 16 rows, all of whose logits are wanted, beside one of one row.
-pub fn rows(loaded: &mut Loaded<Cpu>, rounds: u32) -> Result<Option<Measured>, CliError> {
+pub fn rows(loaded: &mut dyn Runner, rounds: u32) -> Result<Option<Measured>, CliError> {
     let facts = loaded.facts();
     if facts.sequence_tokens_max() < ROWS_DEPTH + ROWS {
         return Ok(None);
@@ -42,7 +40,7 @@ pub fn rows(loaded: &mut Loaded<Cpu>, rounds: u32) -> Result<Option<Measured>, C
 
 /// Milliseconds of a pass with the logits of its last rows.
 fn forward(
-    loaded: &mut Loaded<Cpu>,
+    loaded: &mut dyn Runner,
     tokens: &[u32],
     position: usize,
     blocks: &[u32],

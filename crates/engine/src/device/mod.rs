@@ -11,6 +11,7 @@ pub mod scripted;
 
 use crate::batch::Batch;
 use crate::load::Tensor;
+use crate::model::available_bytes;
 use crate::model::config::{Config, Rope};
 
 /// A device: its own layouts of weights, activations and KV, and the operations on them.
@@ -29,6 +30,17 @@ pub trait Device: Sized + Send {
 
     /// What the device is, in a few words, for people.
     fn describe(&self) -> String;
+
+    /// Bytes that weights, KV and scratch can still have; `None` where nobody knows.
+    fn available_bytes(&self) -> Option<u64> {
+        available_bytes()
+    }
+
+    /// Bytes that a weight takes once it is loaded.
+    fn held_bytes(&self, tensor: &Tensor) -> u64 {
+        let bytes = tensor.bytes() as u64;
+        bytes + bytes / 20
+    }
 
     // Loading. Stacked parts have the same number of columns.
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Self::Matrix, DeviceError>;
@@ -86,6 +98,11 @@ pub trait Device: Sized + Send {
 
     /// `logits[i] = matrix * norm(x[batch.logit_rows[i]])`
     fn head(&mut self, weights: &Head<Self>, x: &Self::Buffer, batch: &Batch, logits: &mut Self::Buffer);
+
+    /// Waits for what was begun. A device that computes at once is done already.
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 
     /// Row `row` of a buffer, as the host sees it.
     fn read<'a>(&self, buffer: &'a mut Self::Buffer, row: usize) -> &'a mut [f32];
@@ -162,4 +179,6 @@ pub enum DeviceError {
     OutOfMemory(#[from] cpu::OutOfMemory),
     #[error("{name}: {problem}")]
     Unsupported { name: String, problem: String },
+    #[error("{0}")]
+    Failed(String),
 }

@@ -1,7 +1,7 @@
 //! A model on a device, ready to run batches.
 
 use super::config::Arch;
-use super::memory::{MemoryNeed, TooLarge, available_bytes};
+use super::memory::{MemoryNeed, TooLarge};
 use super::{Model, State, gpt_oss, llama, qwen2, qwen3, qwen3_moe};
 use crate::batch::Batch;
 use crate::device::{Device, DeviceError};
@@ -74,8 +74,9 @@ impl<D: Device + 'static> Loaded<D> {
         progress: LoadProgress<'_>,
     ) -> Result<Loaded<D>, ModelError> {
         let config = &file.config;
-        let need = MemoryNeed::of(config, file.bytes, kv_blocks, D::KV_VALUE_BYTES);
-        if let Some(available) = available_bytes() {
+        let weights = file.tensors().map(|tensor| device.held_bytes(tensor)).sum();
+        let need = MemoryNeed::of(config, weights, kv_blocks, D::KV_VALUE_BYTES);
+        if let Some(available) = device.available_bytes() {
             need.check(available)?;
         }
         let mut loader = Loader { file, device: &mut device, progress, done: 0 };
@@ -106,7 +107,7 @@ impl<D: Device> Runner for Loaded<D> {
 
     fn forward(&mut self, batch: &Batch) -> Result<(), RunnerError> {
         self.model.forward(&mut self.device, batch, &mut self.state);
-        Ok(())
+        self.device.finish().map_err(|error| RunnerError(error.to_string()))
     }
 
     fn logits(&mut self, index: usize) -> &mut [f32] {

@@ -13,18 +13,14 @@ pub struct MemoryNeed {
 }
 
 impl MemoryNeed {
-    /// For a model whose weights files have `file_bytes` bytes and a pool of `kv_blocks` blocks.
-    pub fn of(config: &Config, file_bytes: u64, kv_blocks: usize, kv_value_bytes: usize) -> MemoryNeed {
+    /// For a model whose weights take `weights` bytes on the device, and a pool of `kv_blocks` blocks.
+    pub fn of(config: &Config, weights: u64, kv_blocks: usize, kv_value_bytes: usize) -> MemoryNeed {
         let block = KV_BLOCK_TOKENS * 2 * config.kv_heads * config.head_dim * config.layers * kv_value_bytes;
         let qkv = (config.heads + 2 * config.kv_heads) * config.head_dim;
         let slots = config.experts.as_ref().map_or(1, |experts| 2 * experts.used);
         let widths = 2 * config.hidden + qkv + config.heads * config.head_dim + 3 * slots * config.ffn;
         let scratch = 4 * (BATCH_ROWS_MAX * widths + BATCH_LOGIT_ROWS_MAX * config.vocab);
-        MemoryNeed {
-            weights: file_bytes + file_bytes / 20,
-            kv: block as u64 * kv_blocks as u64,
-            scratch: scratch as u64,
-        }
+        MemoryNeed { weights, kv: block as u64 * kv_blocks as u64, scratch: scratch as u64 }
     }
 
     pub fn total(&self) -> u64 {

@@ -13,6 +13,35 @@ pub struct Card {
     pub multiprocessors: usize,
 }
 
+/// A card that was seen, but not opened.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    pub name: String,
+    pub bytes: u64, // of memory, in all
+    pub capability: (i32, i32),
+}
+
+impl Listed {
+    fn of(ordinal: i32) -> Result<Listed, CudaError> {
+        use sys::CUdevice_attribute as Attribute;
+        let device = result::device::get(ordinal).doing("asking for a card")?;
+        // SAFETY: `device` was just given by the driver.
+        unsafe {
+            let ask = |attribute| result::device::get_attribute(device, attribute);
+            Ok(Listed {
+                name: result::device::get_name(device).doing("asking for the name")?,
+                bytes: result::device::total_mem(device).doing("asking for memory")? as u64,
+                capability: (
+                    ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+                        .doing("asking for the capability")?,
+                    ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+                        .doing("asking for the capability")?,
+                ),
+            })
+        }
+    }
+}
+
 /// Bytes on the card, freed when dropped.
 pub struct Bytes {
     pub(super) slice: CudaSlice<u8>,
@@ -52,6 +81,17 @@ impl Card {
             context,
             stream,
         })
+    }
+
+    /// The cards that the driver shows, without opening any.
+    pub fn list() -> Result<Vec<Listed>, CudaError> {
+        // SAFETY: only looks for the library; loading the driver runs no code of ours.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoDriver);
+        }
+        result::init().map_err(|_| CudaError::NoCard)?;
+        let count = result::device::get_count().doing("counting cards")?;
+        (0..count).map(Listed::of).collect()
     }
 
     /// Bytes free and in all.

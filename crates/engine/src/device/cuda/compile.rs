@@ -62,6 +62,30 @@ pub fn machine_code(shape: &Shape, arch: &str) -> Result<Vec<u8>, CudaError> {
     compile(&source(&shape.prelude(false), None)?, arch)
 }
 
+/// Whether kernels can be compiled here.
+pub fn compiler_present() -> bool {
+    // SAFETY: only looks for the library.
+    unsafe { sys::is_culib_present() }
+}
+
+/// A module of this source for this card. What was compiled once is taken from the folder `cache`; a folder that
+/// cannot be written only costs the next start its time.
+pub(super) fn module(card: &Card, source: &str, cache: &Path) -> Result<Arc<CudaModule>, CudaError> {
+    let cubin = cached(source, &architecture(card.capability), cache)?;
+    card.context.load_module(Ptx::from_binary(cubin)).doing("loading the kernels")
+}
+
+/// The machine code of this source for an architecture, compiled if it is not in the folder `cache` yet.
+pub(super) fn cached(source: &str, arch: &str, cache: &Path) -> Result<Vec<u8>, CudaError> {
+    let path = cache.join(format!("{:016x}.cubin", key(source, arch, 0)));
+    if let Ok(cubin) = fs::read(&path) {
+        return Ok(cubin);
+    }
+    let cubin = compile(source, arch)?;
+    let _ = keep(&path, &cubin);
+    Ok(cubin)
+}
+
 /// Everything in one text: the compiler needs no files, and its messages still name them.
 fn source(prelude: &str, folder: Option<&Path>) -> Result<String, CudaError> {
     let mut text = prelude.to_string();
@@ -103,9 +127,8 @@ fn keep(path: &Path, cubin: &[u8]) -> std::io::Result<()> {
     fs::rename(beside, path)
 }
 
-fn compile(source: &str, arch: &str) -> Result<Vec<u8>, CudaError> {
-    // SAFETY: only looks for the library.
-    if !unsafe { sys::is_culib_present() } {
+pub(super) fn compile(source: &str, arch: &str) -> Result<Vec<u8>, CudaError> {
+    if !compiler_present() {
         return Err(CudaError::NoCompiler);
     }
     let text = CString::new(source).map_err(|_| CudaError::Compile("a zero byte in the source".into()))?;

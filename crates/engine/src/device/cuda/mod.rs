@@ -1,4 +1,5 @@
-//! NVIDIA cards: the decode step of gpt-oss as one kernel that makes many tokens a launch.
+//! NVIDIA cards: `ops` is a device like any other; beside it, the decode step of gpt-oss as one kernel that makes many
+//! tokens a launch.
 //!
 //! Nothing of CUDA is needed to build this. Driver and compiler are found at run time; the kernels in
 //! `crates/engine/kernels` are compiled on first use, for the card that is there and the model's shape.
@@ -8,15 +9,17 @@ mod card;
 mod compile;
 mod decode;
 mod made_up;
+mod ops;
 mod pack;
 mod params;
 mod shape;
 mod weights;
 
-pub use card::{Bytes, Card};
-pub use compile::{Build, machine_code};
+pub use card::{Bytes, Card, Listed};
+pub use compile::{Build, compiler_present, machine_code};
 pub use decode::{Decoder, MARKS, Run, Sequence};
 pub use made_up::{HostLayer, HostModel, Matrix8, Mxfp4};
+pub use ops::{Cuda, compile_operations};
 pub use pack::{pack_8bit, pack_mxfp4, packed_bytes_8bit, packed_bytes_mxfp4};
 pub use shape::Shape;
 

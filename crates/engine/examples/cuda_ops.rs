@@ -1,0 +1,404 @@
+//! Checks and times the operations of the `cuda` device on the card that is there.
+//!
+//!     cuda_ops check               every operation, bits, the golden models, a fault
+//!     cuda_ops small               the cases that a memory checker goes through in a minute
+//!     cuda_ops compile ARCH DIR    compiles the kernels for an architecture, without a card
+
+#[path = "../tests/golden_data/mod.rs"]
+mod golden_data;
+#[path = "../tests/op_cases/mod.rs"]
+mod op_cases;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use flint_engine::batch::Batch;
+use flint_engine::device::Device;
+use flint_engine::device::cuda::{Cuda, compile_operations};
+use flint_engine::device::plain::Plain;
+use flint_engine::quant::Format;
+use golden_data::{Model, Reference, files, top};
+use op_cases::{Attend, BLOCKS, Case, Gated, Logits, Mixed, Project, Visit, attend_case};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use support::{Random, random_tensor, vector_tensor};
+
+/// The lengths of heads that the cases and the golden models have.
+const HEAD_DIMS: [usize; 6] = [16, 32, 48, 64, 80, 128];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let failures = match words[..] {
+        ["compile", arch, folder] => match compile_operations(arch, &HEAD_DIMS, Some(Path::new(folder))) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("{error}");
+                1
+            }
+        },
+        ["check"] => check(),
+        ["small"] => small(),
+        _ => {
+            eprintln!("cuda_ops check | small | compile ARCH DIR");
+            1
+        }
+    };
+    ExitCode::from(u8::from(failures > 0))
+}
+
+/// Where compiled kernels are kept.
+fn kernels() -> PathBuf {
+    std::env::var_os("FLINT_KERNELS")
+        .map_or_else(|| std::env::temp_dir().join("flint-kernels"), PathBuf::from)
+}
+
+fn cuda() -> Cuda {
+    Cuda::open(&kernels()).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(1)
+    })
+}
+
+/// One line of the table.
+struct Group {
+    name: &'static str,
+    tolerance: f32,
+    cases: usize,
+    worst: f32,
+    failures: usize,
+}
+
+impl Group {
+    fn new(name: &'static str, tolerance: f32) -> Group {
+        Group { name, tolerance, cases: 0, worst: 0.0, failures: 0 }
+    }
+
+    fn report(self) -> usize {
+        let Group { name, tolerance, cases, worst, failures } = self;
+        println!(
+            "{name:<24} {cases:>4} cases, worst error {worst:.2e} (at most {tolerance:.0e}), {failures} failed"
+        );
+        failures
+    }
+}
+
+/// The largest difference, relative to the size of the values that are wanted.
+fn error(want: &[f32], got: &[f32]) -> f32 {
+    if want.len() != got.len() || got.iter().any(|v| !v.is_finite()) {
+        return f32::INFINITY;
+    }
+    op_cases::relative_error(want, got)
+}
+
+impl Visit for Group {
+    fn case<C: Case>(&mut self, name: &str, case: &C, _: f32) {
+        let want = case.run(&mut Plain::default());
+        let mut device = cuda();
+        let got = case.run(&mut device);
+        let error = error(&want, &got);
+        self.cases += 1;
+        self.worst = self.worst.max(error);
+        let outcome = device.finish();
+        if error > self.tolerance || outcome.is_err() {
+            self.failures += 1;
+            if self.failures <= 6 {
+                let bad = want.iter().zip(&got).filter(|(w, g)| !((*w - *g).abs() <= 0.02)).count();
+                println!("  {name}: error {error:.2e}, {bad} of {} far off, {outcome:?}", want.len());
+            }
+        }
+    }
+}
+
+fn group(name: &'static str, tolerance: f32, run: impl Fn(&mut Group)) -> usize {
+    let mut group = Group::new(name, tolerance);
+    run(&mut group);
+    group.report()
+}
+
+fn check() -> usize {
+    // As long as one is open the card's context stays, and the next opens at once.
+    let held = cuda();
+    println!("{}", held.describe());
+    operations() + wide_operations() + bits() + models() + fault()
+}
+
+/// The cases that a memory checker goes through in a minute.
+fn small() -> usize {
+    let _held = cuda();
+    let products = |group: &mut Group| {
+        let mut random = Random::new(31);
+        for (rows, format) in [(1, Format::Q4K), (9, Format::Mxfp4), (70, Format::Q6K), (70, Format::F32)] {
+            group.case("product", &project(&mut random, rows, 37, 256, format), 0.0);
+        }
+    };
+    let attention = |group: &mut Group| {
+        let mut random = Random::new(32);
+        group.case("attention", &attend_case(&mut random, (6, 2, 32), Some(100), 7), 0.0);
+        group.case("attention", &attend_case(&mut random, (4, 1, 64), None, 7), 0.0);
+    };
+    let mixtures =
+        |group: &mut Group| group.case("mixture", &mixture(&mut Random::new(33), 20, Format::Mxfp4), 0.0);
+    group("products", 5e-3, products)
+        + group("attention", 1e-2, attention)
+        + group("mixtures", 1e-2, mixtures)
+}
+
+fn operations() -> usize {
+    group("products", 5e-3, |g| op_cases::products(g))
+        + group("stacked products", 5e-3, |g| op_cases::stacked_products(g))
+        + group("ordinary products", 5e-3, |g| op_cases::ordinary_products(g))
+        + group("attention, shapes", 1e-2, |g| op_cases::attention_shapes(g))
+        + group("attention, chunks", 1e-2, |g| op_cases::attention_chunks(g))
+        + group("gated", 1e-2, |g| op_cases::gated(g))
+        + group("mixtures", 1e-2, |g| op_cases::mixtures(g))
+        + group("logits", 5e-3, |g| op_cases::logits(g))
+        + group("embeddings", 0.0, |g| op_cases::embeddings(g))
+        + group("copied blocks", 1e-2, |g| op_cases::copied_blocks(g))
+}
+
+fn project(random: &mut Random, rows: usize, outs: usize, cols: usize, format: Format) -> Project {
+    Project {
+        parts: vec![random_tensor(random, "a", &[outs, cols], format)],
+        bias: Some(vector_tensor("b", &random.normals(outs, 1.0))),
+        input: (0..rows).map(|_| random.normals(cols, 1.0)).collect(),
+        x: (0..rows).map(|_| random.normals(outs, 1.0)).collect(),
+    }
+}
+
+fn mixture(random: &mut Random, rows: usize, format: Format) -> Mixed {
+    let (experts, hidden, ffn) = (8, 96, 160);
+    Mixed {
+        used: 3,
+        normalize: true,
+        activation: flint_engine::device::Activation::ClampedSwiglu,
+        norm: vector_tensor("norm", &random.normals(hidden, 1.0)),
+        router: random_tensor(random, "router", &[experts, hidden], Format::F32),
+        experts: [
+            random_tensor(random, "gate", &[experts, ffn, hidden], format),
+            random_tensor(random, "up", &[experts, ffn, hidden], format),
+            random_tensor(random, "down", &[experts, hidden, ffn], format),
+        ],
+        biases: Some(
+            [experts, experts * ffn, experts * ffn, experts * hidden]
+                .map(|len| vector_tensor("bias", &random.normals(len, 1.0))),
+        ),
+        x: (0..rows).map(|_| random.normals(hidden, 1.0)).collect(),
+    }
+}
+
+/// More rows than the shared cases have: the kernels for many.
+fn wide_operations() -> usize {
+    let products = |group: &mut Group| {
+        let mut random = Random::new(21);
+        let sizes = [(33, 50, 512), (64, 130, 768), (65, 129, 64), (130, 300, 576), (200, 77, 2880)];
+        for (index, format) in Format::ALL.into_iter().filter(|format| *format != Format::Fp8).enumerate() {
+            let (rows, outs, cols) = sizes[index % sizes.len()];
+            let cols = cols / format.block_len().max(32) * format.block_len().max(32);
+            let case = project(&mut random, rows, outs, cols.max(format.block_len()), format);
+            group.case(&format!("{} {outs}x{cols} rows {rows}", format.name()), &case, 0.0);
+        }
+    };
+    let mixtures = |group: &mut Group| {
+        let mut random = Random::new(22);
+        for (rows, format) in
+            [(16, Format::Mxfp4), (40, Format::Bf16), (100, Format::Mxfp4), (200, Format::Q8_0)]
+        {
+            group.case(
+                &format!("mixture {rows} {}", format.name()),
+                &mixture(&mut random, rows, format),
+                0.0,
+            );
+        }
+    };
+    group("products, many rows", 5e-3, products) + group("mixtures, many rows", 1e-2, mixtures)
+}
+
+/// Compares one row's values, computed alone and with others.
+fn same_bits(
+    what: &str,
+    together: &[f32],
+    width: usize,
+    rows: &[usize],
+    alone: impl Fn(usize) -> Vec<f32>,
+) -> usize {
+    let differs = |&row: &usize| {
+        let alone = alone(row);
+        let own = &together[row * width..][..width];
+        alone.iter().zip(own).any(|(a, b)| a.to_bits() != b.to_bits())
+    };
+    let failed = rows.iter().filter(|row| differs(row)).count();
+    if failed > 0 {
+        println!("  {what}: {failed} of {} rows differ", rows.len());
+    }
+    failed
+}
+
+/// A row has the same bits alone and in any batch.
+fn bits() -> usize {
+    let mut failed = 0;
+    let mut random = Random::new(41);
+    for format in [Format::F32, Format::Q4_1, Format::Q4K, Format::Q6K, Format::Mxfp4, Format::Q8_0] {
+        for rows in [3, 16, 31, 64, 150] {
+            let case = project(&mut random, rows, 70, 768, format);
+            let together = case.run(&mut cuda());
+            failed += same_bits(format.name(), &together, 70, &[0, 1, rows / 2, rows - 1], |row| {
+                Project {
+                    parts: case.parts.clone(),
+                    bias: case.bias.clone(),
+                    input: vec![case.input[row].clone()],
+                    x: vec![case.x[row].clone()],
+                }
+                .run(&mut cuda())
+            });
+        }
+    }
+    failed += mlp_bits(&mut random) + head_bits(&mut random) + attention_bits(&mut random);
+    println!("{:<24} {failed} rows differ between batches", "bits");
+    failed
+}
+
+fn mlp_bits(random: &mut Random) -> usize {
+    let mut failed = 0;
+    for rows in [20, 100] {
+        let case = mixture(random, rows, Format::Mxfp4);
+        let together = case.run(&mut cuda());
+        failed += same_bits("mixture", &together, 96, &[0, 7, rows - 1], |row| {
+            let x = vec![case.x[row].clone()];
+            let (norm, router, experts) = (case.norm.clone(), case.router.clone(), case.experts.clone());
+            Mixed { x, norm, router, experts, biases: case.biases.clone(), ..case }.run(&mut cuda())
+        });
+        let case = Gated {
+            norm: vector_tensor("norm", &random.normals(576, 1.0)),
+            gate: random_tensor(random, "gate", &[200, 576], Format::Q4_1),
+            up: random_tensor(random, "up", &[200, 576], Format::Q4_1),
+            x: (0..rows).map(|_| random.normals(576, 1.0)).collect(),
+        };
+        let together = case.run(&mut cuda());
+        failed += same_bits("gated", &together, 200, &[0, 7, rows - 1], |row| {
+            let (norm, gate, up) = (case.norm.clone(), case.gate.clone(), case.up.clone());
+            Gated { norm, gate, up, x: vec![case.x[row].clone()] }.run(&mut cuda())
+        });
+    }
+    failed
+}
+
+fn head_bits(random: &mut Random) -> usize {
+    let case = |x: Vec<Vec<f32>>, rows: Vec<u32>, norm, matrix| Logits { norm, matrix, x, rows };
+    let norm = vector_tensor("norm", &random.normals(576, 1.0));
+    let matrix = random_tensor(random, "head", &[999, 576], Format::Q8_0);
+    let x: Vec<Vec<f32>> = (0..40).map(|_| random.normals(576, 1.0)).collect();
+    let together = case(x.clone(), (0..40).collect(), norm.clone(), matrix.clone()).run(&mut cuda());
+    same_bits("head", &together, 999, &[0, 9, 39], |row| {
+        case(vec![x[row].clone()], vec![0], norm.clone(), matrix.clone()).run(&mut cuda())
+    })
+}
+
+/// Positions prefilled together, in pieces or one by one.
+fn attention_bits(random: &mut Random) -> usize {
+    let mut failed = 0;
+    for (heads, window) in
+        [((6, 2, 32), None), ((8, 1, 64), Some(300)), ((5, 5, 80), Some(40)), ((16, 2, 128), None)]
+    {
+        let case = attend_case(random, heads, window, 0);
+        let x: Vec<Vec<f32>> = (0..600).map(|_| random.normals(48, 1.0)).collect();
+        let want = in_pieces(&case, &x, &[64]).run(&mut cuda());
+        for sizes in [&[200][..], &[1], &[5, 1, 30], &[2, 33]] {
+            let got = in_pieces(&case, &x, sizes).run(&mut cuda());
+            if want.iter().zip(&got).any(|(a, b)| a.to_bits() != b.to_bits()) {
+                println!("  attention {heads:?} window {window:?} differs in pieces of {sizes:?}");
+                failed += 1;
+            }
+        }
+    }
+    failed
+}
+
+fn in_pieces(case: &Attend, x: &[Vec<f32>], sizes: &[usize]) -> Attend {
+    let blocks: Vec<u32> = (0..BLOCKS as u32).rev().collect();
+    let (mut at, mut steps) = (0, Vec::new());
+    for &size in sizes.iter().cycle() {
+        let size = size.min(x.len() - at);
+        if size == 0 {
+            break;
+        }
+        let mut batch = Batch::default();
+        batch.push(&vec![0; size], at, &blocks, true);
+        steps.push((batch, x[at..at + size].to_vec()));
+        at += size;
+    }
+    let Attend { heads, window, pairs, ref norm, ref qkv, ref bias, ref head_norms, ref sinks, .. } = *case;
+    let (norm, qkv, bias) = (norm.clone(), qkv.clone(), bias.clone());
+    Attend {
+        heads,
+        window,
+        pairs,
+        norm,
+        qkv,
+        bias,
+        head_norms: head_norms.clone(),
+        sinks: sinks.clone(),
+        steps,
+    }
+}
+
+const GOLDEN: [&str; 10] = [
+    "llama",
+    "llama3",
+    "qwen2",
+    "qwen3",
+    "qwen3-moe",
+    "gpt-oss",
+    "gpt-oss-mxfp4",
+    "quantised",
+    "quantised-moe",
+    "qwen3-fp8",
+];
+
+/// The tiny models against transformers: logits, the most likely tokens, greedy answers, cuts of the prompt.
+fn models() -> usize {
+    println!("{:<26} {:>10} {:>12} {:>8} {:>6}", "model", "logits off", "top tokens", "greedy", "cuts");
+    GOLDEN
+        .iter()
+        .flat_map(|name| files(name).into_iter().map(move |path| (name, path)))
+        .map(|(name, path)| model(name, &path))
+        .sum()
+}
+
+fn model(name: &str, path: &Path) -> usize {
+    let Reference { prompts } = Reference::read(name);
+    let mut model = Model::load(path, cuda(), prompts.len(), 240);
+    let (mut worst, mut agreed, mut all) = (0.0f32, 0, 0);
+    for prompt in &prompts {
+        let logits = model.logits(&prompt.tokens, 64);
+        agreed += logits.iter().zip(&prompt.top).filter(|(logits, want)| top(logits) == **want).count();
+        all += logits.len();
+        for (&position, want) in prompt.logit_positions.iter().zip(&prompt.logits) {
+            let largest = want.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+            let off =
+                logits[position].iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
+            worst = worst.max(off);
+        }
+    }
+    let greedy = model.greedy(&prompts, 64, prompts[0].greedy.len());
+    let same = greedy.iter().zip(&prompts).filter(|(answer, prompt)| **answer == prompt.greedy).count();
+    let whole = model.logits(&prompts[0].tokens, 64);
+    let cut = |chunk: usize| Model::load(path, cuda(), 1, 240).logits(&prompts[0].tokens, chunk) != whole;
+    let cuts = [1, 7, 33].into_iter().filter(|&chunk| cut(chunk)).count();
+    let file = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    println!(
+        "{:<26} {worst:>10.1e} {agreed:>5} of {all:>3} {same:>3} of {} {cuts:>5}",
+        format!("{name} {file}"),
+        prompts.len()
+    );
+    let bad = worst > 1e-2 || (agreed as f64) < 0.99 * all as f64 || cuts > 0;
+    usize::from(bad)
+}
+
+/// A kernel that writes where nothing is ends in an error, and the device stays failed.
+fn fault() -> usize {
+    let mut device = cuda();
+    device.write_outside();
+    let outcome = device.finish();
+    println!("{:<24} {}", "fault", outcome.as_ref().err().map_or("no error!".into(), ToString::to_string));
+    usize::from(outcome.is_ok())
+}

@@ -1,0 +1,110 @@
+// How weights lie on the card, and how they become operands of the tensor cores.
+//
+// A matrix is tiles of 16 rows, a tile is units of 64 columns. Of a unit, lane 4 g + t has columns 16 t .. 16 t + 15 of rows
+// g and g + 8, in pieces of 16 bytes, so a warp reads whole lines. The unit is four products of 16 columns; product j takes
+// columns 16 t + 4 j .. + 3 of each lane. Inputs are taken apart the same way, so which columns share a product does not
+// matter. The lane's 16 columns lie in one group of columns that share a scale.
+
+constexpr int TILE_ROWS = 16;
+constexpr int UNIT_COLS = 64;
+
+// The operand of one product: 16 rows, 16 columns.
+struct Operand {
+    u32 a0, a1, a2, a3;
+};
+
+// One unit of a lane, as it lies in memory, in pieces of 16 bytes and with what scales it.
+template <int count> struct Raw {
+    uint4 pieces[count];
+    uint2 scales;
+};
+
+// level * scale + minimum, levels of 0 to 15. Pair i of a word: bits 4 i .. and 16 + 4 i ...
+struct Levels4 {
+    static constexpr int PIECES = 1, SCALE_BYTES = 8; // scale and minimum, of two rows
+
+    __device__ static u32 pair(u32 word, int i, u32 scale, u32 minimum) {
+        const u32 level = (word >> (4 * i) & 0x000F000Fu) | 0x64006400u; // 1024 + level
+        return fma_f16x2(add_f16x2(level, 0xE400E400u), scale, minimum);
+    }
+    __device__ static Operand operand(const Raw<1>& raw, int j) {
+        const u32 low = j < 2 ? raw.pieces[0].x : raw.pieces[0].y, high = j < 2 ? raw.pieces[0].z : raw.pieces[0].w;
+        const u32 s0 = both_halves(raw.scales.x, 0), m0 = both_halves(raw.scales.x, 1);
+        const u32 s1 = both_halves(raw.scales.y, 0), m1 = both_halves(raw.scales.y, 1);
+        const int i = 2 * (j % 2);
+        return {pair(low, i, s0, m0), pair(high, i, s1, m1), pair(low, i + 1, s0, m0), pair(high, i + 1, s1, m1)};
+    }
+};
+
+// e2m1 * scale: its sign at bit 15 and its other bits at 11 to 9 are the value times 2^-14 in f16, below 1 too.
+struct Fp4 {
+    static constexpr int PIECES = 1, SCALE_BYTES = 4; // scales of two rows
+
+    __device__ static u32 pair(u32 word, int i, u32 scale) {
+        const u32 top = word << (12 - 4 * i);
+        return mul_f16x2((top & 0x80008000u) | (top >> 3 & 0x0E000E00u), scale);
+    }
+    __device__ static Operand operand(const Raw<1>& raw, int j) {
+        const u32 low = j < 2 ? raw.pieces[0].x : raw.pieces[0].y, high = j < 2 ? raw.pieces[0].z : raw.pieces[0].w;
+        const u32 s0 = both_halves(raw.scales.x, 0), s1 = both_halves(raw.scales.x, 1);
+        const int i = 2 * (j % 2);
+        return {pair(low, i, s0), pair(high, i, s1), pair(low, i + 1, s0), pair(high, i + 1, s1)};
+    }
+};
+
+// (level - 128) * scale + minimum, levels of 0 to 255.
+struct Levels8 {
+    static constexpr int PIECES = 2, SCALE_BYTES = 8;
+
+    __device__ static u32 pair(u32 word, int i, u32 scale, u32 minimum) {
+        const u32 level = __byte_perm(word, 0x64646464u, i ? 0x4342 : 0x4140); // 1024 + level
+        return fma_f16x2(add_f16x2(level, 0xE480E480u), scale, minimum);
+    }
+    __device__ static Operand operand(const Raw<2>& raw, int j) {
+        const u32 low = (&raw.pieces[0].x)[j], high = (&raw.pieces[1].x)[j];
+        const u32 s0 = both_halves(raw.scales.x, 0), m0 = both_halves(raw.scales.x, 1);
+        const u32 s1 = both_halves(raw.scales.y, 0), m1 = both_halves(raw.scales.y, 1);
+        return {pair(low, 0, s0, m0), pair(high, 0, s1, m1), pair(low, 1, s0, m0), pair(high, 1, s1, m1)};
+    }
+};
+
+// f16 as it is.
+struct Floats {
+    static constexpr int PIECES = 4, SCALE_BYTES = 0;
+
+    __device__ static Operand operand(const Raw<4>& raw, int j) {
+        const uint4 low = raw.pieces[j / 2], high = raw.pieces[2 + j / 2];
+        return j % 2 == 0 ? Operand{low.x, high.x, low.y, high.y} : Operand{low.z, high.z, low.w, high.w};
+    }
+};
+
+// The weights of a matrix. Of each unit, scales lie as (g, group, two rows).
+struct Weights {
+    const uint4* codes;
+    const u8* scales;
+    const float* bias; // or none
+    float* out;        // (rows, out_stride)
+    float factor;      // on every product: a power of two
+    int rows;          // of an expert, or of the whole
+    int group_shift;   // a lane's group of a unit is t >> group_shift: 1 for groups of 32 columns, 0 for 16
+};
+
+template <class Format> __device__ inline int scale_bytes(const Weights& w) { return Format::SCALE_BYTES * 8 * (4 >> w.group_shift); }
+
+// Where the scales of a lane stand in those of a unit.
+template <class Format> __device__ inline int scale_at(const Weights& w) {
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    return Format::SCALE_BYTES * (g * (4 >> w.group_shift) + (t >> w.group_shift));
+}
+
+template <class Format> __device__ inline uint2 read_scales(const u8* at) {
+    if constexpr (Format::SCALE_BYTES == 8) return *(const uint2*)at;
+    if constexpr (Format::SCALE_BYTES == 4) return {*(const u32*)at, 0};
+    return {0, 0};
+}
+
+template <class Format> __device__ inline void load_unit(Raw<Format::PIECES>& raw, const Weights& w, u64 unit) {
+#pragma unroll
+    for (int p = 0; p < Format::PIECES; p++) raw.pieces[p] = load_once(w.codes + (unit * Format::PIECES + p) * LANES + lane_id());
+    if constexpr (Format::SCALE_BYTES > 0) raw.scales = read_scales<Format>(w.scales + unit * scale_bytes<Format>(w) + scale_at<Format>(w));
+}

@@ -1,0 +1,189 @@
+//! Attention: products into heads, heads into the cache, and the way back.
+
+use super::super::{Bytes, Card, CudaError, Doing};
+use super::kernels::{Grid, arg};
+use super::{Buffer, Cuda};
+use crate::batch::Batch;
+use crate::device::Attention;
+use crate::limits::KV_BLOCK_TOKENS;
+use crate::model::config::Config;
+use cudarc::driver::result;
+
+/// Keys and values: (layers, blocks, keys and values, kv_heads, KV_BLOCK_TOKENS, head_dim) f16.
+pub struct Cache {
+    bytes: Bytes,
+    layers: usize,
+    blocks: usize,
+    block_bytes: usize,
+}
+
+impl Cache {
+    pub fn new(card: &Card, config: &Config, blocks: usize) -> Result<Cache, CudaError> {
+        let block_bytes = 2 * config.kv_heads * KV_BLOCK_TOKENS * config.head_dim * 2;
+        let bytes = card.zeros(config.layers * blocks * block_bytes)?;
+        Ok(Cache { bytes, layers: config.layers, blocks, block_bytes })
+    }
+
+    fn at(&self, layer: usize, block: usize) -> u64 {
+        self.bytes.address + ((layer * self.blocks + block) * self.block_bytes) as u64
+    }
+
+    pub fn copy_block(&mut self, card: &Card, from: u32, to: u32) -> Result<(), CudaError> {
+        for layer in 0..self.layers {
+            let (from, to) = (self.at(layer, from as usize), self.at(layer, to as usize));
+            // SAFETY: two blocks of the cache.
+            unsafe { result::memcpy_dtod_async(to, from, self.block_bytes, card.stream.cu_stream()) }
+                .doing("copying a block")?;
+        }
+        Ok(())
+    }
+}
+
+/// `Place` of `heads.cu`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    qkv: u64,
+    q_norm: u64,
+    k_norm: u64,
+    angles: u64,
+    places: u64,
+    cache: u64,
+    q_eps: f32,
+    k_eps: f32,
+    rows: i32,
+    heads: i32,
+    kv_heads: i32,
+    dim: i32,
+    adjacent: i32,
+    unused: i32,
+}
+
+/// `Attend` of `attend.cu`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Attend {
+    qkv: u64,
+    cache: u64,
+    spans: u64,
+    blocks: u64,
+    positions: u64,
+    sinks: u64,
+    out: u64,
+    partial_values: u64,
+    partial_weights: u64,
+    qkv_stride: i32,
+    span_count: i32,
+    rows: i32,
+    kv_heads: i32,
+    group: i32,
+    window: i32,
+    chunks: i32,
+    unused: i32,
+}
+
+const WARP: usize = 32;
+const WARP_PAIRS: usize = 16; // (row, head) that a warp attends for
+const WARPS_MAX: usize = 4;
+const PLACE_WARPS: usize = 8;
+/// Rows times chunks whose sums have room: more of them are folded by the warps that make them.
+const PARTIALS_MAX: usize = 2048;
+
+impl Cuda {
+    /// Room for the sums of chunks.
+    pub(super) fn take_partials(&mut self, heads: usize, head_dim: usize) -> Result<(u64, u64), CudaError> {
+        Ok((
+            self.scratch.partial_values.at(&self.card, PARTIALS_MAX * heads * head_dim * 4)?,
+            self.scratch.partial_weights.at(&self.card, PARTIALS_MAX * heads * 8)?,
+        ))
+    }
+
+    pub(super) fn try_qkv(
+        &mut self,
+        w: &Attention<Cuda>,
+        x: &Buffer,
+        rows: usize,
+        qkv: &mut Buffer,
+        cache: &mut Cache,
+    ) -> Result<(), CudaError> {
+        let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
+        let out = qkv.to_write();
+        self.product(&w.qkv, inputs, rows, w.qkv_bias.as_ref(), out, false)?;
+        let Some(step) = &self.step else { return Ok(()) };
+        let (q_norm, q_eps) = w.q_norm.as_ref().and_then(Cuda::norm).unwrap_or((0, 0.0));
+        let (k_norm, k_eps) = w.k_norm.as_ref().and_then(Cuda::norm).unwrap_or((0, 0.0));
+        let args = Place {
+            qkv: out,
+            q_norm,
+            k_norm,
+            angles: step.angles(),
+            places: step.places(),
+            cache: cache.at(w.layer, 0),
+            q_eps,
+            k_eps,
+            rows: rows as i32,
+            heads: w.heads as i32,
+            kv_heads: w.kv_heads as i32,
+            dim: w.head_dim as i32,
+            adjacent: i32::from(step.adjacent),
+            unused: 0,
+        };
+        let heads = rows * (w.heads + 2 * w.kv_heads);
+        let grid = Grid::rows(heads.div_ceil(PLACE_WARPS), PLACE_WARPS * WARP);
+        // SAFETY: `Place` is the kernel's struct; every row has a place in the cache that `begin` was told.
+        unsafe { self.kernels.place.launch(&self.card, grid, [arg(&args)]) }
+    }
+
+    pub(super) fn try_attend(
+        &mut self,
+        w: &Attention<Cuda>,
+        qkv: &Buffer,
+        batch: &Batch,
+        cache: &Cache,
+        out: &mut Buffer,
+    ) -> Result<(), CudaError> {
+        let (qkv_at, _) = qkv.to_read(&self.card)?;
+        let (partial_values, partial_weights) = self.take_partials(w.heads, w.head_dim)?;
+        let (Some(step), Some(kernels)) = (&self.step, &self.attention) else { return Ok(()) };
+        let group = w.heads / w.kv_heads;
+        let longest = batch.spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
+        let warps = (longest * group).div_ceil(WARP_PAIRS).clamp(1, WARPS_MAX);
+        let tile = |rows: usize| (rows * group).div_ceil(warps * WARP_PAIRS);
+        let tiles: usize = batch.spans.iter().map(|span| tile(span.rows.len())).sum();
+        let split = step.chunks > 1
+            && tiles * w.kv_heads < 2 * self.card.multiprocessors
+            && batch.rows() * step.chunks <= PARTIALS_MAX;
+        let args = Attend {
+            qkv: qkv_at,
+            cache: cache.at(w.layer, 0),
+            spans: step.spans(),
+            blocks: step.blocks(),
+            positions: step.positions(),
+            sinks: w.sinks.as_ref().map_or(0, |sinks| sinks.values.address),
+            out: out.to_write(),
+            partial_values,
+            partial_weights,
+            qkv_stride: qkv.width as i32,
+            span_count: batch.spans.len() as i32,
+            rows: batch.rows() as i32,
+            kv_heads: w.kv_heads as i32,
+            group: group as i32,
+            window: w.window.unwrap_or(0) as i32,
+            chunks: step.chunks as i32,
+            unused: 0,
+        };
+        let blocks = (tiles, w.kv_heads, if split { step.chunks } else { 1 });
+        let grid = Grid { blocks, threads: warps * WARP };
+        let kernel = if split { &kernels.split } else { &kernels.whole };
+        // SAFETY: `Attend` is the kernels' struct; the tables are those of this batch, the partial sums have room.
+        unsafe {
+            kernel.launch(&self.card, grid, [arg(&args)])?;
+            if split {
+                let pairs = batch.rows() * w.heads;
+                let grid = Grid::rows(pairs.div_ceil(WARPS_MAX), WARPS_MAX * WARP);
+                kernels.fold.launch(&self.card, grid, [arg(&args)])?;
+            }
+        }
+        Ok(())
+    }
+}

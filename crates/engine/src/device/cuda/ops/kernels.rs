@@ -1,0 +1,195 @@
+//! The operations' kernels: compiled for the card, found by name, launched.
+
+use super::super::compile::{cached, compile, module};
+use super::super::{Card, CudaError, Doing};
+use super::layout::Layout;
+use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+use cudarc::driver::{CudaFunction, CudaModule, result};
+use std::ffi::c_void;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Everything but attention, whose kernels have the length of a head as a constant.
+const GENERAL: [(&str, &str); 6] = [
+    ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
+    ("formats.cuh", include_str!("../../../../kernels/ops/formats.cuh")),
+    ("product.cu", include_str!("../../../../kernels/ops/product.cu")),
+    ("rows.cu", include_str!("../../../../kernels/ops/rows.cu")),
+    ("experts.cu", include_str!("../../../../kernels/ops/experts.cu")),
+    ("heads.cu", include_str!("../../../../kernels/ops/heads.cu")),
+];
+
+const ATTENTION: [(&str, &str); 2] = [
+    ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
+    ("attend.cu", include_str!("../../../../kernels/ops/attend.cu")),
+];
+
+/// A kernel with the shared memory that it asks for at launch.
+pub struct Kernel {
+    function: CudaFunction,
+    shared_bytes: u32,
+}
+
+/// How many blocks of how many threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Grid {
+    pub blocks: (usize, usize, usize),
+    pub threads: usize,
+}
+
+impl Grid {
+    pub fn rows(blocks: usize, threads: usize) -> Grid {
+        Grid { blocks: (blocks, 1, 1), threads }
+    }
+}
+
+impl Kernel {
+    fn find(module: &Arc<CudaModule>, name: &str) -> Result<Kernel, CudaError> {
+        let function = module.load_function(name).doing("finding a kernel")?;
+        Ok(Kernel { function, shared_bytes: 0 })
+    }
+
+    /// With as much shared memory as the module's constant `constant` says.
+    fn find_shared(
+        card: &Card,
+        module: &Arc<CudaModule>,
+        name: &str,
+        constant: &str,
+    ) -> Result<Kernel, CudaError> {
+        let global = module.get_global(constant, &card.stream).doing("finding a constant")?;
+        let bytes: Vec<u8> = card.stream.clone_dtoh(&global).doing("reading a constant")?;
+        card.finish()?;
+        let shared_bytes = u32::from_le_bytes(bytes.first_chunk::<4>().copied().unwrap_or_default());
+        let kernel = Kernel { shared_bytes, ..Kernel::find(module, name)? };
+        kernel
+            .function
+            .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes as i32)
+            .doing("asking for shared memory")?;
+        Ok(kernel)
+    }
+
+    /// # Safety
+    /// The arguments are those of the kernel, in order, and what they point to outlives the launch.
+    pub unsafe fn launch<const N: usize>(
+        &self,
+        card: &Card,
+        grid: Grid,
+        mut args: [*mut c_void; N],
+    ) -> Result<(), CudaError> {
+        let Grid { blocks: (x, y, z), threads } = grid;
+        if x * y * z == 0 {
+            return Ok(());
+        }
+        // SAFETY: as the caller promises.
+        unsafe {
+            result::launch_kernel(
+                self.function.cu_function(),
+                (x as u32, y as u32, z as u32),
+                (threads as u32, 1, 1),
+                self.shared_bytes,
+                card.stream.cu_stream(),
+                &mut args,
+            )
+        }
+        .doing("launching a kernel")
+    }
+}
+
+/// A kernel's argument.
+pub fn arg<T>(value: &T) -> *mut c_void {
+    std::ptr::from_ref(value).cast_mut().cast()
+}
+
+/// The products of one layout of weights.
+pub struct Products {
+    pub split: [Kernel; 4], // for at most 8, 16, 32, 64 rows
+    pub wide: Kernel,
+}
+
+pub struct Kernels {
+    pub products: [Products; 4], // by `Layout`
+    pub prepare: Kernel,
+    pub activate: Kernel,
+    pub mix: Kernel,
+    pub choose: Kernel,
+    pub group: Kernel,
+    pub place: Kernel,
+    pub write_outside: Kernel,
+}
+
+/// Kernels for heads of one length.
+pub struct AttentionKernels {
+    pub whole: Kernel,
+    pub split: Kernel,
+    pub fold: Kernel,
+}
+
+fn source(prelude: &str, files: &[(&str, &str)]) -> String {
+    files
+        .iter()
+        .fold(prelude.to_string(), |text, (name, file)| text + &format!("#line 1 \"{name}\"\n{file}\n"))
+}
+
+fn general_source() -> String {
+    source("", &GENERAL)
+}
+
+fn attention_source(head_dim: usize) -> String {
+    source(&format!("#define HEAD_DIM {head_dim}\n"), &ATTENTION)
+}
+
+/// Machine code of all operations for an architecture (`sm_80`), in the folder `cache` if one is given: this needs the
+/// compiler, but no card.
+pub fn compile_operations(arch: &str, head_dims: &[usize], cache: Option<&Path>) -> Result<(), CudaError> {
+    let attention = head_dims.iter().map(|&dim| attention_source(dim));
+    for source in std::iter::once(general_source()).chain(attention) {
+        match cache {
+            Some(cache) => cached(&source, arch, cache)?,
+            None => compile(&source, arch)?,
+        };
+    }
+    Ok(())
+}
+
+impl Kernels {
+    pub fn load(card: &Card, cache: &Path) -> Result<Kernels, CudaError> {
+        let module = module(card, &general_source(), cache)?;
+        let find = |name: &str| Kernel::find(&module, name);
+        let products = |layout: Layout| -> Result<Products, CudaError> {
+            let name = layout.name();
+            let split = |rows: usize| find(&format!("split_{name}_{rows}"));
+            let (wide, bytes) = (format!("wide_{name}"), format!("wide_{name}_bytes"));
+            Ok(Products {
+                split: [split(8)?, split(16)?, split(32)?, split(64)?],
+                wide: Kernel::find_shared(card, &module, &wide, &bytes)?,
+            })
+        };
+        let [a, b, c, d] = Layout::ALL;
+        Ok(Kernels {
+            products: [products(a)?, products(b)?, products(c)?, products(d)?],
+            prepare: find("prepare")?,
+            activate: find("activate")?,
+            mix: find("mix")?,
+            choose: find("choose")?,
+            group: find("group")?,
+            place: find("place")?,
+            write_outside: find("write_outside")?,
+        })
+    }
+
+    pub fn products(&self, layout: Layout) -> &Products {
+        &self.products[layout as usize]
+    }
+}
+
+impl AttentionKernels {
+    pub fn load(card: &Card, head_dim: usize, cache: &Path) -> Result<AttentionKernels, CudaError> {
+        let module = module(card, &attention_source(head_dim), cache)?;
+        let shared = |name: &str| Kernel::find_shared(card, &module, name, "attend_bytes");
+        Ok(AttentionKernels {
+            whole: shared("attend_whole")?,
+            split: shared("attend_split")?,
+            fold: Kernel::find(&module, "attend_fold")?,
+        })
+    }
+}

@@ -1,0 +1,477 @@
+//! The operations on an NVIDIA card: every architecture, any number of rows.
+//!
+//! Weights stay quantised (`layout.rs`) and become f16 in registers; products run on the tensor cores with f32 sums. A
+//! row's result does not depend on the rows beside it, to the last bit. Each operation is a few kernels on one stream;
+//! the host waits once a batch, in `finish`.
+
+mod attend;
+mod buffer;
+mod kernels;
+mod layout;
+mod mixture;
+mod product;
+mod scratch;
+mod step;
+mod weights;
+
+pub use buffer::Buffer;
+pub use kernels::compile_operations;
+pub use weights::{Experts, Matrix, Vector};
+
+use super::{Card, CudaError, Doing};
+use crate::batch::Batch;
+use crate::device::{Attention, Device, DeviceError, Head, Mixture, Mlp, Norm};
+use crate::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
+use crate::load::Tensor;
+use crate::model::config::{Config, Rope};
+use attend::Cache;
+use buffer::Pinned;
+use cudarc::driver::result;
+use kernels::{AttentionKernels, Grid, Kernels, arg};
+use product::{Input, Rows, Target, multiply};
+use scratch::Scratch;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use step::Step;
+use weights::padded;
+
+const ROW_THREADS: usize = 1024;
+const HEAD_DIM_MAX: usize = 256;
+
+pub struct Cuda {
+    // First: what is on the card goes before the card does.
+    kernels: Kernels,
+    attention: Option<AttentionKernels>,
+    scratch: Scratch,
+    step: Option<Step>,
+    embedded: Option<Pinned>, // (rows, hidden) on their way to the card
+    prepared: Option<u64>,    // the buffer whose rows `scratch.inputs` has
+    widest: Widest,
+    failed: RefCell<Option<CudaError>>, // the first that happened since `finish`
+    folder: PathBuf,                    // of compiled kernels
+    card: Card,
+}
+
+/// The largest operands seen while loading: the scratch is sized by them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Widest {
+    cols: usize,        // of any matrix
+    experts: usize,     // of any mixture
+    expert_rows: usize, // of any expert's matrix
+    expert_cols: usize,
+}
+
+/// `Prepared` of `rows.cu`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Prepared {
+    values: u64,
+    factors: u64,
+    stride: i32,
+    padded: i32,
+}
+
+/// Rows to be normalised, or not, and made what products read.
+struct Source {
+    x: u64,
+    stride: usize,
+    list: u64, // of row numbers, or 0
+    count: usize,
+    width: usize,
+    norm: Option<(u64, f32)>, // weights, eps
+}
+
+impl Cuda {
+    /// The first card. What is compiled for it is kept in `folder`.
+    pub fn open(folder: &Path) -> Result<Cuda, CudaError> {
+        let card = Card::open()?;
+        if card.capability.0 < 8 {
+            let (major, minor) = card.capability;
+            let problem = format!("{} is sm_{major}{minor}; Flint needs sm_80 or later", card.name);
+            return Err(CudaError::Unsupported(problem));
+        }
+        Ok(Cuda {
+            kernels: Kernels::load(&card, folder)?,
+            attention: None,
+            scratch: Scratch::default(),
+            step: None,
+            embedded: None,
+            prepared: None,
+            widest: Widest::default(),
+            failed: RefCell::new(None),
+            folder: folder.into(),
+            card,
+        })
+    }
+
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// A kernel that writes where there is no memory, as a broken one would: to see what follows.
+    pub fn write_outside(&mut self) {
+        let nowhere = 0x10u64;
+        // SAFETY: not sound for the card's context, which is what it is for; the host's memory is not touched.
+        let done =
+            unsafe { self.kernels.write_outside.launch(&self.card, Grid::rows(1, 32), [arg(&nowhere)]) };
+        self.note(done);
+    }
+
+    /// Keeps the first failure for `finish`: the operations themselves cannot fail.
+    fn note(&self, outcome: Result<(), CudaError>) {
+        if let Err(error) = outcome {
+            self.failed.borrow_mut().get_or_insert(error);
+        }
+    }
+
+    fn norm(norm: &Norm<Cuda>) -> Option<(u64, f32)> {
+        Some((norm.weight.values.address, norm.eps))
+    }
+
+    /// Room for the inputs of products.
+    fn inputs(&mut self, rows: usize, cols: usize) -> Result<Prepared, CudaError> {
+        let stride = padded(cols);
+        Ok(Prepared {
+            values: self.scratch.inputs.at(&self.card, rows * stride * 2)?,
+            factors: self.scratch.factors.at(&self.card, rows * 4)?,
+            stride: stride as i32,
+            padded: stride as i32,
+        })
+    }
+
+    fn prepare(&mut self, source: &Source) -> Result<Prepared, CudaError> {
+        let to = self.inputs(source.count, source.width)?;
+        self.prepared = None;
+        let (weight, eps) = source.norm.unwrap_or((0, 0.0));
+        let (stride, width) = (source.stride as i32, source.width as i32);
+        let args =
+            [arg(&source.x), arg(&stride), arg(&source.list), arg(&weight), arg(&eps), arg(&width), arg(&to)];
+        // SAFETY: the arguments of `prepare`; x has the rows, the inputs have room for them.
+        unsafe { self.kernels.prepare.launch(&self.card, Grid::rows(source.count, ROW_THREADS), args) }?;
+        Ok(to)
+    }
+
+    /// The rows of a buffer as inputs; they may be there already.
+    fn prepare_buffer(
+        &mut self,
+        x: &Buffer,
+        rows: usize,
+        norm: Option<(u64, f32)>,
+    ) -> Result<Prepared, CudaError> {
+        let (address, brought) = x.to_read(&self.card)?;
+        if !brought && norm.is_none() && self.prepared == Some(address) {
+            return self.inputs(rows, x.width);
+        }
+        self.prepare(&Source { x: address, stride: x.width, list: 0, count: rows, width: x.width, norm })
+    }
+
+    /// `out (+)= matrix * inputs + bias`
+    fn product(
+        &self,
+        matrix: &Matrix,
+        inputs: Prepared,
+        rows: usize,
+        bias: Option<&Vector>,
+        out: u64,
+        add: bool,
+    ) -> Result<(), CudaError> {
+        let input = Input {
+            x: inputs.values,
+            factors: inputs.factors,
+            cols: matrix.cols,
+            stride: inputs.stride as usize,
+            out_stride: matrix.rows,
+            add,
+            rows: Rows::All(rows),
+        };
+        let bias = bias.map_or(0, |bias| bias.values.address);
+        let mut row = 0;
+        for part in &matrix.parts {
+            let at = 4 * row as u64;
+            let bias = if bias == 0 { 0 } else { bias + at };
+            multiply(&self.card, &self.kernels, input, &[Target { part, bias, out: out + at }])?;
+            row += part.rows;
+        }
+        Ok(())
+    }
+
+    fn try_embed(&mut self, table: &Tensor, batch: &Batch, x: &mut Buffer) -> Result<(), CudaError> {
+        let (rows, width) = (batch.rows(), x.width);
+        // The host's rows of the batch before may still be on their way.
+        self.card.finish()?;
+        if self.embedded.as_ref().is_none_or(|held| held.values().len() < rows * width) {
+            self.embedded = Some(Pinned::new(&self.card, rows * width)?);
+        }
+        let Some(held) = &mut self.embedded else { return Ok(()) };
+        let values = &mut held.values_mut()[..rows * width];
+        for (values, &token) in values.chunks_exact_mut(width).zip(&batch.tokens) {
+            table.row_f32(token as usize, values);
+        }
+        // SAFETY: x has these rows; the host's memory is not written before the stream is done.
+        unsafe { result::memcpy_htod_async(x.to_write(), values, self.card.stream.cu_stream()) }
+            .doing("copying to the card")
+    }
+
+    fn try_gate_up(
+        &mut self,
+        w: &Mlp<Cuda>,
+        x: &Buffer,
+        hidden: &mut Buffer,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
+        let width = hidden.width;
+        let gate = hidden.to_write();
+        let up = self.scratch.up.at(&self.card, rows * width * 4)?;
+        match (&w.gate.parts[..], &w.up.parts[..]) {
+            ([gate_part], [up_part]) => {
+                let input = Input {
+                    x: inputs.values,
+                    factors: inputs.factors,
+                    cols: w.gate.cols,
+                    stride: inputs.stride as usize,
+                    out_stride: width,
+                    add: false,
+                    rows: Rows::All(rows),
+                };
+                let targets = [
+                    Target { part: gate_part, bias: 0, out: gate },
+                    Target { part: up_part, bias: 0, out: up },
+                ];
+                multiply(&self.card, &self.kernels, input, &targets)?;
+            }
+            _ => {
+                self.product(&w.gate, inputs, rows, None, gate, false)?;
+                self.product(&w.up, inputs, rows, None, up, false)?;
+            }
+        }
+        self.activate(gate, up, false, rows, width)?;
+        self.prepared = Some(gate);
+        Ok(())
+    }
+
+    /// `gate = activation(gate, up)`, in f32 and as what products read.
+    fn activate(
+        &mut self,
+        gate: u64,
+        up: u64,
+        clamped: bool,
+        rows: usize,
+        width: usize,
+    ) -> Result<Prepared, CudaError> {
+        let to = self.inputs(rows, width)?;
+        let (clamped, width) = (i32::from(clamped), width as i32);
+        let args = [arg(&gate), arg(&up), arg(&clamped), arg(&width), arg(&to)];
+        // SAFETY: the arguments of `activate`; both operands have the rows, the inputs have room for them.
+        unsafe { self.kernels.activate.launch(&self.card, Grid::rows(rows, ROW_THREADS), args) }?;
+        Ok(to)
+    }
+
+    fn try_project_add(
+        &mut self,
+        matrix: &Matrix,
+        bias: Option<&Vector>,
+        input: &Buffer,
+        x: &Buffer,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let inputs = self.prepare_buffer(input, rows, None)?;
+        let (out, _) = x.to_read(&self.card)?;
+        self.product(matrix, inputs, rows, bias, out, true)
+    }
+
+    fn try_head(
+        &mut self,
+        w: &Head<Cuda>,
+        x: &Buffer,
+        batch: &Batch,
+        logits: &mut Buffer,
+    ) -> Result<(), CudaError> {
+        let (address, _) = x.to_read(&self.card)?;
+        let list = self.step.as_ref().map_or(0, Step::logit_rows);
+        let count = batch.logit_rows.len();
+        let norm = Cuda::norm(&w.norm);
+        let source = Source { x: address, stride: x.width, list, count, width: x.width, norm };
+        let inputs = self.prepare(&source)?;
+        let out = logits.to_write();
+        self.product(&w.matrix, inputs, count, None, out, false)?;
+        logits.send(&self.card, count)
+    }
+
+    fn try_begin(&mut self, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
+        self.card.context.bind_to_thread().doing("binding the card")?;
+        self.prepared = None;
+        self.card.finish()?;
+        if !self.step.as_ref().is_some_and(|step| step.holds(rope, batch)) {
+            let (rows, blocks) = (batch.rows(), batch.blocks.len());
+            self.step = Some(Step::new(&self.card, rows, rope.frequencies.len(), blocks)?);
+        }
+        match &mut self.step {
+            Some(step) => step.begin(&self.card, rope, batch),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes all scratch that batches of `rows` rows need.
+    fn take_scratch(&mut self, config: &Config, rows: usize) -> Result<(), CudaError> {
+        let (card, scratch, widest) = (&self.card, &mut self.scratch, self.widest);
+        let experts = config.experts.as_ref();
+        let slots = rows * experts.map_or(1, |experts| experts.used);
+        let blocks = BATCH_SEQUENCES_MAX * config.context.div_ceil(KV_BLOCK_TOKENS);
+        self.step = Some(Step::new(card, rows, config.head_dim / 2, blocks)?);
+        let inputs = (rows * padded(widest.cols)).max(slots * padded(widest.expert_cols));
+        scratch.inputs.at(card, inputs * 2)?;
+        scratch.factors.at(card, slots * 4)?;
+        scratch.up.at(card, slots * config.ffn * 4)?;
+        if let Some(experts) = experts.filter(|_| widest.experts > 0) {
+            scratch.gate.at(card, slots * config.ffn * 4)?;
+            scratch.down.at(card, slots * config.hidden * 4)?;
+            scratch.router.at(card, rows * experts.count * 4)?;
+            scratch.chosen.at(card, slots * 4)?;
+            scratch.shares.at(card, slots * 4)?;
+            scratch.slots.at(card, slots * 4)?;
+            scratch.tiles.at(card, (slots + experts.count) * 16)?;
+            scratch.tile_count.at(card, 4)?;
+        }
+        self.take_partials(config.heads, config.head_dim)?;
+        self.embedded = Some(Pinned::new(&self.card, rows * config.hidden)?);
+        Ok(())
+    }
+}
+
+fn failed(error: CudaError) -> DeviceError {
+    DeviceError::Failed(error.to_string())
+}
+
+impl Device for Cuda {
+    type Matrix = Matrix;
+    type Experts = Experts;
+    type Vector = Vector;
+    type Table = Tensor;
+    type Buffer = Buffer;
+    type Cache = Cache;
+
+    const KV_VALUE_BYTES: usize = 2;
+
+    fn describe(&self) -> String {
+        format!("cuda ({})", self.card.name)
+    }
+
+    fn available_bytes(&self) -> Option<u64> {
+        self.card.memory().ok().map(|(free, _)| free as u64)
+    }
+
+    fn held_bytes(&self, tensor: &Tensor) -> u64 {
+        weights::held_bytes(tensor)
+    }
+
+    fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix, DeviceError> {
+        let matrix = Matrix::load(&self.card, parts).map_err(failed)?;
+        self.widest.cols = self.widest.cols.max(matrix.cols);
+        Ok(matrix)
+    }
+
+    fn experts(&mut self, tensor: &Tensor) -> Result<Experts, DeviceError> {
+        let experts = Experts::load(&self.card, tensor).map_err(failed)?;
+        let Widest { experts: count, expert_rows, expert_cols, .. } = &mut self.widest;
+        *count = experts.count.max(*count);
+        *expert_rows = experts.part.rows.max(*expert_rows);
+        *expert_cols = experts.cols.max(*expert_cols);
+        Ok(experts)
+    }
+
+    fn vector(&mut self, parts: &[Tensor]) -> Result<Vector, DeviceError> {
+        let values = crate::device::plain::Plain::default().vector(parts)?;
+        Ok(Vector { values: self.card.upload(&values).map_err(failed)? })
+    }
+
+    fn table(&mut self, tensor: &Tensor) -> Result<Tensor, DeviceError> {
+        Ok(tensor.clone())
+    }
+
+    fn buffer(&mut self, rows: usize, width: usize) -> Result<Buffer, DeviceError> {
+        Buffer::new(&self.card, rows, width).map_err(failed)
+    }
+
+    fn cache(&mut self, config: &Config, blocks: usize) -> Result<Cache, DeviceError> {
+        if !config.head_dim.is_multiple_of(16) || config.head_dim > HEAD_DIM_MAX {
+            let problem =
+                format!("is {}; the cuda device takes multiples of 16 up to {HEAD_DIM_MAX}", config.head_dim);
+            return Err(DeviceError::Unsupported { name: "head_dim".into(), problem });
+        }
+        let attention = AttentionKernels::load(&self.card, config.head_dim, &self.folder).map_err(failed)?;
+        self.attention = Some(attention);
+        Cache::new(&self.card, config, blocks).map_err(failed)
+    }
+
+    fn ready(&mut self, config: &Config, rows: usize) -> Result<(), DeviceError> {
+        self.take_scratch(config, rows).map_err(failed)
+    }
+
+    fn begin(&mut self, rope: &Rope, batch: &Batch) {
+        let done = self.try_begin(rope, batch);
+        self.note(done);
+    }
+
+    fn embed(&mut self, table: &Tensor, batch: &Batch, x: &mut Buffer) {
+        let done = self.try_embed(table, batch, x);
+        self.note(done);
+    }
+
+    fn qkv(&mut self, w: &Attention<Cuda>, x: &Buffer, batch: &Batch, qkv: &mut Buffer, cache: &mut Cache) {
+        let done = self.try_qkv(w, x, batch.rows(), qkv, cache);
+        self.note(done);
+    }
+
+    fn attend(&mut self, w: &Attention<Cuda>, qkv: &Buffer, batch: &Batch, cache: &Cache, out: &mut Buffer) {
+        let done = self.try_attend(w, qkv, batch, cache, out);
+        self.note(done);
+    }
+
+    fn project_add(
+        &mut self,
+        matrix: &Matrix,
+        bias: Option<&Vector>,
+        input: &Buffer,
+        x: &mut Buffer,
+        batch: &Batch,
+    ) {
+        let done = self.try_project_add(matrix, bias, input, x, batch.rows());
+        x.to_write();
+        self.note(done);
+    }
+
+    fn gate_up(&mut self, w: &Mlp<Cuda>, x: &Buffer, hidden: &mut Buffer, batch: &Batch) {
+        let done = self.try_gate_up(w, x, hidden, batch.rows());
+        self.note(done);
+    }
+
+    fn mixture(&mut self, w: &Mixture<Cuda>, x: &mut Buffer, batch: &Batch) {
+        let done = self.try_mixture(w, x, batch.rows());
+        x.to_write();
+        self.note(done);
+    }
+
+    fn head(&mut self, w: &Head<Cuda>, x: &Buffer, batch: &Batch, logits: &mut Buffer) {
+        let done = self.try_head(w, x, batch, logits);
+        self.note(done);
+    }
+
+    fn finish(&mut self) -> Result<(), DeviceError> {
+        let waited = self.card.finish();
+        self.note(waited);
+        self.failed.take().map_or(Ok(()), |error| Err(failed(error)))
+    }
+
+    fn read<'a>(&self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
+        buffer.row(&self.card, row).unwrap_or_else(|error| {
+            self.note(Err(error));
+            &mut []
+        })
+    }
+
+    fn copy_block(&mut self, cache: &mut Cache, from: u32, to: u32) {
+        let done = cache.copy_block(&self.card, from, to);
+        self.note(done);
+    }
+}

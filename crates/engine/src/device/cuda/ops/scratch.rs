@@ -1,0 +1,40 @@
+//! Memory between the kernels of an operation.
+
+use super::super::{Bytes, Card, CudaError};
+
+/// Bytes that grow to what is asked of them. A loaded model asks for the most at once.
+#[derive(Default)]
+pub struct Room(Option<Bytes>);
+
+impl Room {
+    pub fn at(&mut self, card: &Card, bytes: usize) -> Result<u64, CudaError> {
+        if let Some(held) = self.0.as_ref().filter(|held| held.len() >= bytes) {
+            return Ok(held.address);
+        }
+        // Kernels may still use the old bytes.
+        card.finish()?;
+        self.0 = None;
+        let held = card.zeros(bytes)?;
+        let address = held.address;
+        self.0 = Some(held);
+        Ok(address)
+    }
+}
+
+/// All of it. Slots are rows times experts a row.
+#[derive(Default)]
+pub struct Scratch {
+    pub inputs: Room,  // (rows or slots, padded cols) f16, what products read
+    pub factors: Room, // (rows or slots) their powers of two
+    pub gate: Room,    // (slots, ffn)
+    pub up: Room,      // (rows or slots, ffn)
+    pub down: Room,    // (slots, hidden)
+    pub router: Room,  // (rows, experts)
+    pub chosen: Room,  // (slots) experts
+    pub shares: Room,  // (slots)
+    pub slots: Room,   // (slots) by expert
+    pub tiles: Room,   // (tiles, 4)
+    pub tile_count: Room,
+    pub partial_values: Room,  // (rows, heads, chunks, head_dim)
+    pub partial_weights: Room, // (rows, heads, chunks, 2)
+}

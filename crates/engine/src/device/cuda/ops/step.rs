@@ -1,0 +1,146 @@
+//! What the kernels must know of a batch: where its rows stand, and the angles that they are turned by.
+
+use super::super::{Bytes, Card, CudaError, Doing};
+use super::buffer::Pinned;
+use crate::batch::Batch;
+use crate::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
+use crate::model::config::{Rope, RopePairs};
+use cudarc::driver::result;
+
+/// Words on the card, each section at a place of its own that does not change.
+pub struct Step {
+    host: Pinned,
+    card: Bytes,
+    rows_max: usize,
+    half: usize,       // head_dim / 2
+    blocks_max: usize, // words for block tables
+    pub adjacent: bool,
+    pub chunks: usize, // of 256 positions, of the longest sequence
+}
+
+/// Words of a span: first row, rows, position, first block of its table.
+const SPAN_WORDS: usize = 4;
+const SPANS_WORDS: usize = SPAN_WORDS * BATCH_SEQUENCES_MAX;
+/// Positions that attention sums up by themselves.
+pub const CHUNK_TOKENS: usize = 256;
+
+impl Step {
+    pub fn new(card: &Card, rows_max: usize, half: usize, blocks_max: usize) -> Result<Step, CudaError> {
+        let words = SPANS_WORDS + 3 * rows_max + 2 * rows_max * half + blocks_max;
+        Ok(Step {
+            host: Pinned::new(card, words)?,
+            card: card.zeros(words * 4)?,
+            rows_max,
+            half,
+            blocks_max,
+            adjacent: false,
+            chunks: 0,
+        })
+    }
+
+    /// Whether a batch has room.
+    pub fn holds(&self, rope: &Rope, batch: &Batch) -> bool {
+        batch.rows() <= self.rows_max
+            && rope.frequencies.len() == self.half
+            && batch.blocks.len() <= self.blocks_max
+            && batch.spans.len() <= BATCH_SEQUENCES_MAX
+    }
+
+    fn positions_at(&self) -> usize {
+        SPANS_WORDS
+    }
+
+    fn places_at(&self) -> usize {
+        self.positions_at() + self.rows_max
+    }
+
+    fn logit_rows_at(&self) -> usize {
+        self.places_at() + self.rows_max
+    }
+
+    fn angles_at(&self) -> usize {
+        self.logit_rows_at() + self.rows_max
+    }
+
+    fn blocks_at(&self) -> usize {
+        self.angles_at() + 2 * self.rows_max * self.half
+    }
+
+    fn address(&self, word: usize) -> u64 {
+        self.card.address + 4 * word as u64
+    }
+
+    pub fn spans(&self) -> u64 {
+        self.card.address
+    }
+
+    pub fn positions(&self) -> u64 {
+        self.address(self.positions_at())
+    }
+
+    pub fn places(&self) -> u64 {
+        self.address(self.places_at())
+    }
+
+    pub fn logit_rows(&self) -> u64 {
+        self.address(self.logit_rows_at())
+    }
+
+    pub fn angles(&self) -> u64 {
+        self.address(self.angles_at())
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.address(self.blocks_at())
+    }
+
+    /// Brings a batch to the card. What the card still copies of the one before must be done.
+    pub fn begin(&mut self, card: &Card, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
+        self.adjacent = rope.pairs == RopePairs::Adjacent;
+        let reach = |span: &crate::batch::Span| span.position + span.rows.len();
+        self.chunks = batch.spans.iter().map(reach).max().unwrap_or(0).div_ceil(CHUNK_TOKENS);
+        let (positions, places, logits) = (self.positions_at(), self.places_at(), self.logit_rows_at());
+        let (angles, blocks) = (self.angles_at(), self.blocks_at());
+        let words = self.host.values_mut();
+        for (index, span) in batch.spans.iter().enumerate() {
+            let of = [span.rows.start, span.rows.len(), span.position, span.blocks.start];
+            put(&mut words[index * SPAN_WORDS..], of.map(|word| word as u32));
+            let table = &batch.blocks[span.blocks.clone()];
+            let place = span.rows.clone().map(|row| {
+                let position = span.position + row - span.rows.start;
+                table[position / KV_BLOCK_TOKENS] * KV_BLOCK_TOKENS as u32
+                    + (position % KV_BLOCK_TOKENS) as u32
+            });
+            put(&mut words[places + span.rows.start..], place);
+        }
+        put(&mut words[positions..], batch.positions.iter().copied());
+        put(&mut words[logits..], batch.logit_rows.iter().copied());
+        put(&mut words[blocks..], batch.blocks.iter().copied());
+        let mut at = angles;
+        for &position in &batch.positions {
+            for frequency in &rope.frequencies {
+                let (sin, cos) = (position as f32 * frequency).sin_cos();
+                words[at] = cos * rope.magnitude;
+                words[at + 1] = sin * rope.magnitude;
+                at += 2;
+            }
+        }
+        self.upload(card, 0, at)?;
+        self.upload(card, blocks, blocks + batch.blocks.len())
+    }
+
+    fn upload(&self, card: &Card, from: usize, to: usize) -> Result<(), CudaError> {
+        if from == to {
+            return Ok(());
+        }
+        let words = &self.host.values()[from..to];
+        // SAFETY: both sides have these words, and live until the next batch begins.
+        unsafe { result::memcpy_htod_async(self.address(from), words, card.stream.cu_stream()) }
+            .doing("copying to the card")
+    }
+}
+
+/// Whole numbers among the floats.
+fn put(to: &mut [f32], words: impl IntoIterator<Item = u32>) {
+    to.iter_mut().zip(words).for_each(|(to, word)| *to = f32::from_bits(word));
+}

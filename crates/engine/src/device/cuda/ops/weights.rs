@@ -1,0 +1,79 @@
+//! Matrices on the card.
+
+use super::super::{Bytes, Card, CudaError};
+use super::layout::{Plan, UNIT_COLS, pack};
+use crate::load::Tensor;
+
+/// A matrix, or experts one after the other, in one layout.
+pub struct Part {
+    pub plan: Plan,
+    pub rows: usize, // of an expert, or of the whole
+    pub codes: Bytes,
+    pub scales: Bytes,
+    pub factor: f32,
+}
+
+/// Stacked tensors: neighbours of one layout are one part.
+pub struct Matrix {
+    pub parts: Vec<Part>,
+    pub rows: usize,
+    pub cols: usize,
+}
+
+pub struct Experts {
+    pub part: Part,
+    pub count: usize,
+    pub cols: usize,
+}
+
+/// f32 on the card.
+pub struct Vector {
+    pub values: Bytes,
+}
+
+/// Columns as inputs have them: whole units.
+pub fn padded(cols: usize) -> usize {
+    cols.next_multiple_of(UNIT_COLS)
+}
+
+/// Bytes that a tensor takes on the card.
+pub fn held_bytes(tensor: &Tensor) -> u64 {
+    if tensor.shape.len() < 2 {
+        return 4 * tensor.cols() as u64;
+    }
+    let (codes, scales) = Plan::of(tensor.format).bytes(tensor.rows(), tensor.cols());
+    (codes + scales) as u64
+}
+
+impl Part {
+    fn load(card: &Card, tensors: &[Tensor], experts: usize) -> Result<Part, CudaError> {
+        let rows = tensors.iter().map(Tensor::rows).sum::<usize>() / experts.max(1);
+        let packed = pack(tensors, experts);
+        tensors.iter().for_each(Tensor::release);
+        Ok(Part {
+            plan: packed.plan,
+            rows,
+            codes: card.upload(&packed.codes)?,
+            scales: card.upload(&packed.scales)?,
+            factor: packed.factor,
+        })
+    }
+}
+
+impl Matrix {
+    pub fn load(card: &Card, tensors: &[Tensor]) -> Result<Matrix, CudaError> {
+        let same = |a: &Tensor, b: &Tensor| Plan::of(a.format) == Plan::of(b.format);
+        let parts: Result<Vec<Part>, CudaError> =
+            tensors.chunk_by(same).map(|tensors| Part::load(card, tensors, 1)).collect();
+        let rows = tensors.iter().map(Tensor::rows).sum();
+        Ok(Matrix { parts: parts?, rows, cols: tensors.first().map_or(0, Tensor::cols) })
+    }
+}
+
+impl Experts {
+    pub fn load(card: &Card, tensor: &Tensor) -> Result<Experts, CudaError> {
+        let count = tensor.shape.first().copied().unwrap_or(0);
+        let part = Part::load(card, std::slice::from_ref(tensor), count)?;
+        Ok(Experts { part, count, cols: tensor.cols() })
+    }
+}
