@@ -2,7 +2,7 @@
 
 mod common;
 
-use flint_engine::device::cuda::{Shape, machine_code};
+use flint_engine::device::cuda::{Shape, compile_operations, machine_code};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -14,6 +14,16 @@ fn load_compiler() {
         // SAFETY: a library of NVIDIA's, whose start-up code does nothing but set it up.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
         assert!(!library.is_null(), "{path:?} cannot be loaded");
+    }
+}
+
+/// The operations of the general path, with the shortest, the usual and the longest heads.
+#[test]
+fn operations_compile_for_every_card_that_can_run_them() {
+    load_compiler();
+    for arch in ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"] {
+        let heads: &[usize] = if arch == "sm_80" { &[16, 64, 128, 256] } else { &[64] };
+        compile_operations(arch, heads, None).unwrap_or_else(|error| panic!("{arch}: {error}"));
     }
 }
 

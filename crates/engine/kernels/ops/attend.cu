@@ -110,9 +110,14 @@ __device__ inline void load_transposed(u32 (&of)[4], const u16* at) {
                  : "=r"(of[0]), "=r"(of[1]), "=r"(of[2]), "=r"(of[3]) : "r"(shared_address(at)));
 }
 
-// What a lane has of a warp's 16 pairs: pairs g and g + 8.
+// What rounding to f16 left over.
+__device__ inline u32 rest_of(float first, float second, u32 rounded) {
+    return pack_f16(first - f16_to_f32((u16)rounded), second - f16_to_f32((u16)(rounded >> 16)));
+}
+
+// What a lane has of a warp's 16 pairs: pairs g and g + 8. Queries are the sum of two f16: keys are rounded, they are not.
 struct Queries {
-    u32 q[STEPS][4];
+    u32 q[STEPS][4], rest[STEPS][4];
     int row[2], head[2], position[2], first[2]; // position -1: no pair
 
     __device__ Queries(const Attend& p, const Tile& tile) {
@@ -129,6 +134,7 @@ struct Queries {
             for (int step = 0; step < STEPS; step++) {
                 const float4 v = there ? *(const float4*)(from + 16 * step) : float4{0, 0, 0, 0};
                 q[step][i] = pack_f16(v.x, v.y), q[step][2 + i] = pack_f16(v.z, v.w);
+                rest[step][i] = rest_of(v.x, v.y, q[step][i]), rest[step][2 + i] = rest_of(v.z, v.w, q[step][2 + i]);
             }
         }
     }
@@ -149,7 +155,9 @@ __device__ inline void attend_block(Sums& sums, const Queries& queries, const Ke
         for (int n = 0; n < 4; n++) {
             const uint2 k = *(const uint2*)&block.keys[8 * n + g][16 * step + 4 * t];
             const u32(&q)[4] = queries.q[step];
+            const u32(&rest)[4] = queries.rest[step];
             multiply_add(scores[n], q[0], q[1], q[2], q[3], k.x, k.y);
+            multiply_add(scores[n], rest[0], rest[1], rest[2], rest[3], k.x, k.y);
         }
     }
     float largest[2] = {-INFINITY, -INFINITY};
@@ -227,6 +235,7 @@ template <class Done> __device__ inline void attend_blocks(const Attend& p, cons
 }
 
 extern "C" __global__ void __launch_bounds__(128) attend_whole(const __grid_constant__ Attend p) {
+    begin_kernel();
     const Tile tile(p);
     if (tile.pairs == 0) return;
     const Queries queries(p, tile);
@@ -256,6 +265,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_whole(const __grid_cons
 }
 
 extern "C" __global__ void __launch_bounds__(128) attend_split(const __grid_constant__ Attend p) {
+    begin_kernel();
     const Tile tile(p);
     if (tile.pairs == 0) return;
     const int begin = max(tile.first / 32, (int)blockIdx.z * CHUNK_BLOCKS);
@@ -278,6 +288,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_split(const __grid_cons
 
 // A warp a pair.
 extern "C" __global__ void attend_fold(const __grid_constant__ Attend p) {
+    begin_kernel();
     constexpr int OWN = (HEAD_DIM + LANES - 1) / LANES;
     const int heads = p.kv_heads * p.group, pair = blockIdx.x * (blockDim.x / LANES) + warp_id();
     const int row = pair / heads, head = pair % heads;

@@ -23,6 +23,12 @@ __device__ inline u16 f32_to_f16(float value) {
     return bits;
 }
 
+__device__ inline float f16_to_f32(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
 __device__ inline u32 pack_f16(float first, float second) {
     return (u32)f32_to_f16(first) | (u32)f32_to_f16(second) << 16;
 }
@@ -68,6 +74,26 @@ __device__ inline void end_of_copies() { asm volatile("cp.async.commit_group;");
 
 // Until at most `left` of the last groups are under way.
 template <int left> __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(left)); }
+
+// A kernel may begin while the one before it still runs: it lets the next one do so too, and waits for the other before it
+// touches anything but weights.
+
+__device__ inline void let_the_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+__device__ inline void wait_for_the_one_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ inline void begin_kernel() {
+    let_the_next_begin();
+    wait_for_the_one_before();
+}
 
 // Weights are read once: they should not push activations out of the caches.
 __device__ inline uint4 load_once(const uint4* at) {

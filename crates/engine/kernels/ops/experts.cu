@@ -5,6 +5,7 @@ constexpr int EXPERTS_MAX = 4096;
 
 // The experts with the largest logits (the first of equals) and their shares; a warp a row.
 extern "C" __global__ void choose(const float* logits, int rows, int experts, int used, int normalize, int* chosen, float* shares) {
+    begin_kernel();
     const int row = blockIdx.x * (blockDim.x / LANES) + warp_id();
     if (row >= rows) return;
     const float* of = logits + (u64)row * experts;
@@ -57,6 +58,7 @@ __device__ inline void scan(const int* counts, int experts, int tile_rows, int* 
 // Slots (row * used + i) by expert, cut into tiles of at most `tile_rows` slots of one expert. One block.
 extern "C" __global__ void __launch_bounds__(GROUP_THREADS) group(const int* chosen, int slot_count, int experts, int tile_rows, int* slots, int4* tiles, int* tile_count) {
     __shared__ int counts[EXPERTS_MAX], first_slot[EXPERTS_MAX];
+    begin_kernel();
     int* first_tile = counts; // takes the counts' place once they are summed
     for (int e = threadIdx.x; e < experts; e += GROUP_THREADS) counts[e] = 0;
     __syncthreads();

@@ -20,6 +20,7 @@ __device__ inline u16 cached(float value) { return f32_to_f16(fminf(fmaxf(value,
 
 // A warp a head of a row.
 extern "C" __global__ void place(const __grid_constant__ Place p) {
+    begin_kernel();
     const int all = p.heads + 2 * p.kv_heads, unit = blockIdx.x * (blockDim.x / LANES) + warp_id();
     const int row = unit / all, head = unit % all, half = p.dim / 2;
     if (row >= p.rows) return;

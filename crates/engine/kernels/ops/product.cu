@@ -62,6 +62,8 @@ template <class Format, int N> __device__ void split(const Product& p) {
     constexpr int STRIDE = TILE_ROWS + 4;                // floats: lanes then write to different banks
     __shared__ float sums_of[RANGES][8 * N][STRIDE];
     const Weights& w = p.weights[blockIdx.z];
+    let_the_next_begin();
+    if (p.tiles) wait_for_the_one_before();
     const Rows rows(p, 8 * N);
     const int tile = blockIdx.x, g = lane_id() / 4, t = lane_id() % 4;
     if (rows.count <= 0 || tile * TILE_ROWS >= w.rows) return;
@@ -72,13 +74,18 @@ template <class Format, int N> __device__ void split(const Product& p) {
 
     const u64 first = ((u64)rows.expert * div_up(w.rows, TILE_ROWS) + tile) * p.units;
     const int end = range_begin(p.units, warp_id() + 1);
-    float sums[N][4] = {};
-    for (int begin = range_begin(p.units, warp_id()); begin < end; begin += AT_ONCE) {
-        Raw<Format::PIECES> raw[AT_ONCE];
+    Raw<Format::PIECES> raw[AT_ONCE];
+    const auto load = [&](int begin) {
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (begin + i < end) load_unit<Format>(raw[i], w, first + begin + i);
         }
+    };
+    int begin = range_begin(p.units, warp_id());
+    load(begin);
+    if (!p.tiles) wait_for_the_one_before();
+    float sums[N][4] = {};
+    for (; begin < end; begin += AT_ONCE, load(begin)) {
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             if (begin + i >= end) break;
@@ -202,6 +209,7 @@ template <class Format> __device__ void wide(const Product& p) {
     extern __shared__ uint4 wide_memory[];
     Stage<Format>* stages = (Stage<Format>*)wide_memory;
     const Weights& w = p.weights[blockIdx.z];
+    begin_kernel();
     const Rows rows(p, WIDE_ROWS);
     if (rows.count <= 0 || blockIdx.x * WIDE_TILES * TILE_ROWS >= w.rows) return;
 

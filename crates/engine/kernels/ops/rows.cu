@@ -52,6 +52,7 @@ template <class Value> __device__ inline void write_prepared(const Prepared& to,
 // x or, with weights, x / rms(x) * weight. Row i is row `list[i]` of x where there is a list.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) prepare(const float* x, int x_stride, const int* list, const float* weight, float eps, int width, Prepared to) {
     __shared__ float scratch[LANES];
+    begin_kernel();
     const float* from = x + (u64)(list ? list[blockIdx.x] : blockIdx.x) * x_stride;
     float scale = 1;
     if (weight) {
@@ -76,6 +77,7 @@ __device__ inline float activated(bool clamped, float gate, float up) {
 // gate (rows, width) becomes the hidden values, which products then read.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS) activate(float* gate, const float* up, int clamped, int width, Prepared to) {
     __shared__ float scratch[LANES];
+    begin_kernel();
     float* g = gate + (u64)blockIdx.x * width;
     const float* u = up + (u64)blockIdx.x * width;
     float largest = 0;
@@ -88,6 +90,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) activate(float* gate, 
 
 // x[row] += sum of share * down over the row's experts, in their order.
 extern "C" __global__ void mix(float* x, int width, const float* down, const float* shares, int used) {
+    begin_kernel();
     const int row = blockIdx.x, c = blockIdx.y * blockDim.x + threadIdx.x;
     if (c >= width) return;
     float sum = x[(u64)row * width + c];
@@ -96,4 +99,7 @@ extern "C" __global__ void mix(float* x, int width, const float* down, const flo
 }
 
 // Writes where nothing is: the error that a broken kernel would make, to see what follows from it.
-extern "C" __global__ void write_outside(float* nowhere) { nowhere[threadIdx.x] = 1.0f; }
+extern "C" __global__ void write_outside(float* nowhere) {
+    begin_kernel();
+    nowhere[threadIdx.x] = 1.0f;
+}

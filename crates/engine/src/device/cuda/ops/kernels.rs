@@ -4,7 +4,7 @@ use super::super::compile::{cached, compile, module};
 use super::super::{Card, CudaError, Doing};
 use super::layout::Layout;
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-use cudarc::driver::{CudaFunction, CudaModule, result};
+use cudarc::driver::{CudaFunction, CudaModule, sys};
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,6 +68,8 @@ impl Kernel {
         Ok(kernel)
     }
 
+    /// Every kernel waits for the one before it by itself, and may begin before that.
+    ///
     /// # Safety
     /// The arguments are those of the kernel, in order, and what they point to outlives the launch.
     pub unsafe fn launch<const N: usize>(
@@ -80,18 +82,28 @@ impl Kernel {
         if x * y * z == 0 {
             return Ok(());
         }
-        // SAFETY: as the caller promises.
-        unsafe {
-            result::launch_kernel(
-                self.function.cu_function(),
-                (x as u32, y as u32, z as u32),
-                (threads as u32, 1, 1),
-                self.shared_bytes,
-                card.stream.cu_stream(),
-                &mut args,
-            )
-        }
-        .doing("launching a kernel")
+        // SAFETY: a number and a union of numbers and pointers, for which zeros are nothing.
+        let mut overlap: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        overlap.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        overlap.value.programmaticStreamSerializationAllowed = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: x as u32,
+            gridDimY: y as u32,
+            gridDimZ: z as u32,
+            blockDimX: threads as u32,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.shared_bytes,
+            hStream: card.stream.cu_stream(),
+            attrs: &mut overlap,
+            // Older cards finish one kernel before they begin the next.
+            numAttrs: u32::from(card.capability.0 >= 9),
+        };
+        let (function, nothing) = (self.function.cu_function(), std::ptr::null_mut());
+        // SAFETY: as the caller promises; the attribute lives until the call returns.
+        unsafe { sys::cuLaunchKernelEx(&config, function, args.as_mut_ptr(), nothing) }
+            .result()
+            .doing("launching a kernel")
     }
 }
 

@@ -10,6 +10,7 @@ mod kernels;
 mod layout;
 mod mixture;
 mod product;
+mod replay;
 mod scratch;
 mod step;
 mod weights;
@@ -29,6 +30,7 @@ use buffer::Pinned;
 use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
 use product::{Input, Rows, Target, multiply};
+use replay::Replay;
 use scratch::Scratch;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,7 @@ pub struct Cuda {
     step: Option<Step>,
     embedded: Option<Pinned>, // (rows, hidden) on their way to the card
     prepared: Option<u64>,    // the buffer whose rows `scratch.inputs` has
+    replay: Replay,
     widest: Widest,
     failed: RefCell<Option<CudaError>>, // the first that happened since `finish`
     folder: PathBuf,                    // of compiled kernels
@@ -97,6 +100,7 @@ impl Cuda {
             step: None,
             embedded: None,
             prepared: None,
+            replay: Replay::new(false),
             widest: Widest::default(),
             failed: RefCell::new(None),
             folder: folder.into(),
@@ -104,12 +108,19 @@ impl Cuda {
         })
     }
 
+    /// Records batches and launches the record: for a device whose operations are always called in the same order on the
+    /// same buffers, as a loaded model's are.
+    pub fn replaying(mut self) -> Cuda {
+        self.replay = Replay::new(true);
+        self
+    }
+
     pub fn card(&self) -> &Card {
         &self.card
     }
 
     /// A kernel that writes where there is no memory, as a broken one would: to see what follows.
-    pub fn write_outside(&mut self) {
+    pub fn write_outside(&self) {
         let nowhere = 0x10u64;
         // SAFETY: not sound for the card's context, which is what it is for; the host's memory is not touched.
         let done =
@@ -209,7 +220,8 @@ impl Cuda {
         }
         // SAFETY: x has these rows; the host's memory is not written before the stream is done.
         unsafe { result::memcpy_htod_async(x.to_write(), values, self.card.stream.cu_stream()) }
-            .doing("copying to the card")
+            .doing("copying to the card")?;
+        self.replay.inputs_are_there(&self.card)
     }
 
     fn try_gate_up(
@@ -306,10 +318,12 @@ impl Cuda {
             let (rows, blocks) = (batch.rows(), batch.blocks.len());
             self.step = Some(Step::new(&self.card, rows, rope.frequencies.len(), blocks)?);
         }
-        match &mut self.step {
-            Some(step) => step.begin(&self.card, rope, batch),
-            None => Ok(()),
+        if let Some(step) = &mut self.step {
+            step.begin(&self.card, rope, batch)?;
+            let addresses = self.scratch.addresses().into_iter().chain([step.spans()]);
+            self.replay.begin(batch, step.chunks, addresses);
         }
+        Ok(())
     }
 
     /// Takes all scratch that batches of `rows` rows need.
@@ -419,13 +433,17 @@ impl Device for Cuda {
     }
 
     fn qkv(&mut self, w: &Attention<Cuda>, x: &Buffer, batch: &Batch, qkv: &mut Buffer, cache: &mut Cache) {
-        let done = self.try_qkv(w, x, batch.rows(), qkv, cache);
-        self.note(done);
+        if !self.replay.replays() {
+            let done = self.try_qkv(w, x, batch.rows(), qkv, cache);
+            self.note(done);
+        }
     }
 
     fn attend(&mut self, w: &Attention<Cuda>, qkv: &Buffer, batch: &Batch, cache: &Cache, out: &mut Buffer) {
-        let done = self.try_attend(w, qkv, batch, cache, out);
-        self.note(done);
+        if !self.replay.replays() {
+            let done = self.try_attend(w, qkv, batch, cache, out);
+            self.note(done);
+        }
     }
 
     fn project_add(
@@ -436,30 +454,40 @@ impl Device for Cuda {
         x: &mut Buffer,
         batch: &Batch,
     ) {
-        let done = self.try_project_add(matrix, bias, input, x, batch.rows());
+        if !self.replay.replays() {
+            let done = self.try_project_add(matrix, bias, input, x, batch.rows());
+            self.note(done);
+        }
         x.to_write();
-        self.note(done);
     }
 
     fn gate_up(&mut self, w: &Mlp<Cuda>, x: &Buffer, hidden: &mut Buffer, batch: &Batch) {
-        let done = self.try_gate_up(w, x, hidden, batch.rows());
-        self.note(done);
+        if !self.replay.replays() {
+            let done = self.try_gate_up(w, x, hidden, batch.rows());
+            self.note(done);
+        }
     }
 
     fn mixture(&mut self, w: &Mixture<Cuda>, x: &mut Buffer, batch: &Batch) {
-        let done = self.try_mixture(w, x, batch.rows());
+        if !self.replay.replays() {
+            let done = self.try_mixture(w, x, batch.rows());
+            self.note(done);
+        }
         x.to_write();
-        self.note(done);
     }
 
     fn head(&mut self, w: &Head<Cuda>, x: &Buffer, batch: &Batch, logits: &mut Buffer) {
+        if self.replay.replays() {
+            logits.to_write();
+            return logits.sent(batch.logit_rows.len());
+        }
         let done = self.try_head(w, x, batch, logits);
         self.note(done);
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
-        let waited = self.card.finish();
-        self.note(waited);
+        let launched = self.replay.end(&self.card);
+        self.note(launched.and_then(|()| self.card.finish()));
         self.failed.take().map_or(Ok(()), |error| Err(failed(error)))
     }
 

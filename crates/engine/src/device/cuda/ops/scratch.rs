@@ -7,6 +7,10 @@ use super::super::{Bytes, Card, CudaError};
 pub struct Room(Option<Bytes>);
 
 impl Room {
+    fn address(&self) -> u64 {
+        self.0.as_ref().map_or(0, |held| held.address)
+    }
+
     pub fn at(&mut self, card: &Card, bytes: usize) -> Result<u64, CudaError> {
         if let Some(held) = self.0.as_ref().filter(|held| held.len() >= bytes) {
             return Ok(held.address);
@@ -37,4 +41,15 @@ pub struct Scratch {
     pub tile_count: Room,
     pub partial_values: Room,  // (rows, heads, chunks, head_dim)
     pub partial_weights: Room, // (rows, heads, chunks, 2)
+}
+
+impl Scratch {
+    pub fn addresses(&self) -> [u64; 13] {
+        let Scratch { inputs, factors, gate, up, down, router, chosen, shares, slots, tiles, .. } = self;
+        let Scratch { tile_count, partial_values, partial_weights, .. } = self;
+        let most = [inputs, factors, gate, up, down, router, chosen, shares, slots, tiles];
+        let [a, b, c, d, e, f, g, h, i, j] = most.map(Room::address);
+        let [k, l, m] = [tile_count, partial_values, partial_weights].map(Room::address);
+        [a, b, c, d, e, f, g, h, i, j, k, l, m]
+    }
 }

@@ -15,7 +15,7 @@ pub struct Step {
     half: usize,       // head_dim / 2
     blocks_max: usize, // words for block tables
     pub adjacent: bool,
-    pub chunks: usize, // of 256 positions, of the longest sequence
+    pub chunks: usize, // of 256 positions, at least those of the longest sequence
 }
 
 /// Words of a span: first row, rows, position, first block of its table.
@@ -98,7 +98,9 @@ impl Step {
     pub fn begin(&mut self, card: &Card, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
         self.adjacent = rope.pairs == RopePairs::Adjacent;
         let reach = |span: &crate::batch::Span| span.position + span.rows.len();
-        self.chunks = batch.spans.iter().map(reach).max().unwrap_or(0).div_ceil(CHUNK_TOKENS);
+        // In steps, so that batches of many depths launch the same.
+        let chunks = batch.spans.iter().map(reach).max().unwrap_or(0).div_ceil(CHUNK_TOKENS);
+        self.chunks = chunks.next_power_of_two();
         let (positions, places, logits) = (self.positions_at(), self.places_at(), self.logit_rows_at());
         let (angles, blocks) = (self.angles_at(), self.blocks_at());
         let words = self.host.values_mut();

@@ -1,63 +1,13 @@
-//! Checks and times the operations of the `cuda` device on the card that is there.
-//!
-//!     cuda_ops check               every operation, bits, the golden models, a fault
-//!     cuda_ops small               the cases that a memory checker goes through in a minute
-//!     cuda_ops compile ARCH DIR    compiles the kernels for an architecture, without a card
+//! Every operation against the plain device, and the bits of rows alone and together.
 
-#[path = "../tests/golden_data/mod.rs"]
-mod golden_data;
-#[path = "../tests/op_cases/mod.rs"]
-mod op_cases;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
+use super::cuda;
+use crate::golden;
+use crate::op_cases::{self, Attend, BLOCKS, Case, Gated, Logits, Mixed, Project, Visit, attend_case};
+use crate::support::{Random, random_tensor, vector_tensor};
 use flint_engine::batch::Batch;
-use flint_engine::device::Device;
-use flint_engine::device::cuda::{Cuda, compile_operations};
 use flint_engine::device::plain::Plain;
+use flint_engine::device::{Activation, Device};
 use flint_engine::quant::Format;
-use golden_data::{Model, Reference, files, top};
-use op_cases::{Attend, BLOCKS, Case, Gated, Logits, Mixed, Project, Visit, attend_case};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use support::{Random, random_tensor, vector_tensor};
-
-/// The lengths of heads that the cases and the golden models have.
-const HEAD_DIMS: [usize; 6] = [16, 32, 48, 64, 80, 128];
-
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let failures = match words[..] {
-        ["compile", arch, folder] => match compile_operations(arch, &HEAD_DIMS, Some(Path::new(folder))) {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("{error}");
-                1
-            }
-        },
-        ["check"] => check(),
-        ["small"] => small(),
-        _ => {
-            eprintln!("cuda_ops check | small | compile ARCH DIR");
-            1
-        }
-    };
-    ExitCode::from(u8::from(failures > 0))
-}
-
-/// Where compiled kernels are kept.
-fn kernels() -> PathBuf {
-    std::env::var_os("FLINT_KERNELS")
-        .map_or_else(|| std::env::temp_dir().join("flint-kernels"), PathBuf::from)
-}
-
-fn cuda() -> Cuda {
-    Cuda::open(&kernels()).unwrap_or_else(|error| {
-        eprintln!("{error}");
-        std::process::exit(1)
-    })
-}
 
 /// One line of the table.
 struct Group {
@@ -115,15 +65,15 @@ fn group(name: &'static str, tolerance: f32, run: impl Fn(&mut Group)) -> usize 
     group.report()
 }
 
-fn check() -> usize {
+pub fn check() -> usize {
     // As long as one is open the card's context stays, and the next opens at once.
     let held = cuda();
     println!("{}", held.describe());
-    operations() + wide_operations() + bits() + models() + fault()
+    operations() + wide_operations() + bits() + golden::models()
 }
 
 /// The cases that a memory checker goes through in a minute.
-fn small() -> usize {
+pub fn small() -> usize {
     let _held = cuda();
     let products = |group: &mut Group| {
         let mut random = Random::new(31);
@@ -170,7 +120,7 @@ fn mixture(random: &mut Random, rows: usize, format: Format) -> Mixed {
     Mixed {
         used: 3,
         normalize: true,
-        activation: flint_engine::device::Activation::ClampedSwiglu,
+        activation: Activation::ClampedSwiglu,
         norm: vector_tensor("norm", &random.normals(hidden, 1.0)),
         router: random_tensor(random, "router", &[experts, hidden], Format::F32),
         experts: [
@@ -339,66 +289,4 @@ fn in_pieces(case: &Attend, x: &[Vec<f32>], sizes: &[usize]) -> Attend {
         sinks: sinks.clone(),
         steps,
     }
-}
-
-const GOLDEN: [&str; 10] = [
-    "llama",
-    "llama3",
-    "qwen2",
-    "qwen3",
-    "qwen3-moe",
-    "gpt-oss",
-    "gpt-oss-mxfp4",
-    "quantised",
-    "quantised-moe",
-    "qwen3-fp8",
-];
-
-/// The tiny models against transformers: logits, the most likely tokens, greedy answers, cuts of the prompt.
-fn models() -> usize {
-    println!("{:<26} {:>10} {:>12} {:>8} {:>6}", "model", "logits off", "top tokens", "greedy", "cuts");
-    GOLDEN
-        .iter()
-        .flat_map(|name| files(name).into_iter().map(move |path| (name, path)))
-        .map(|(name, path)| model(name, &path))
-        .sum()
-}
-
-fn model(name: &str, path: &Path) -> usize {
-    let Reference { prompts } = Reference::read(name);
-    let mut model = Model::load(path, cuda(), prompts.len(), 240);
-    let (mut worst, mut agreed, mut all) = (0.0f32, 0, 0);
-    for prompt in &prompts {
-        let logits = model.logits(&prompt.tokens, 64);
-        agreed += logits.iter().zip(&prompt.top).filter(|(logits, want)| top(logits) == **want).count();
-        all += logits.len();
-        for (&position, want) in prompt.logit_positions.iter().zip(&prompt.logits) {
-            let largest = want.iter().fold(0.0f32, |most, v| most.max(v.abs()));
-            let off =
-                logits[position].iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest;
-            worst = worst.max(off);
-        }
-    }
-    let greedy = model.greedy(&prompts, 64, prompts[0].greedy.len());
-    let same = greedy.iter().zip(&prompts).filter(|(answer, prompt)| **answer == prompt.greedy).count();
-    let whole = model.logits(&prompts[0].tokens, 64);
-    let cut = |chunk: usize| Model::load(path, cuda(), 1, 240).logits(&prompts[0].tokens, chunk) != whole;
-    let cuts = [1, 7, 33].into_iter().filter(|&chunk| cut(chunk)).count();
-    let file = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-    println!(
-        "{:<26} {worst:>10.1e} {agreed:>5} of {all:>3} {same:>3} of {} {cuts:>5}",
-        format!("{name} {file}"),
-        prompts.len()
-    );
-    let bad = worst > 1e-2 || (agreed as f64) < 0.99 * all as f64 || cuts > 0;
-    usize::from(bad)
-}
-
-/// A kernel that writes where nothing is ends in an error, and the device stays failed.
-fn fault() -> usize {
-    let mut device = cuda();
-    device.write_outside();
-    let outcome = device.finish();
-    println!("{:<24} {}", "fault", outcome.as_ref().err().map_or("no error!".into(), ToString::to_string));
-    usize::from(outcome.is_ok())
 }

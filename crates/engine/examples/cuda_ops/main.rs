@@ -1,0 +1,69 @@
+//! Checks and times the operations of the `cuda` device on the card that is there.
+//!
+//!     cuda_ops check               every operation, bits, the golden models
+//!     cuda_ops small               the cases that a memory checker goes through in a minute
+//!     cuda_ops fault               a worker whose card fails is replaced, and its answer is whole
+//!     cuda_ops real NAME PATH      perplexity of a real model, and its answers alone, together and with guesses
+//!     cuda_ops bench [SHAPE]       prefill and decode of made-up weights
+//!     cuda_ops compile ARCH DIR    compiles the kernels for an architecture, without a card
+
+mod bench;
+mod check;
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod fault;
+mod golden;
+#[path = "../../tests/golden_data/mod.rs"]
+mod golden_data;
+#[path = "../../tests/op_cases/mod.rs"]
+mod op_cases;
+mod real;
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use flint_engine::device::cuda::{Cuda, CudaError, compile_operations};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The lengths of heads that the cases and the models have.
+const HEAD_DIMS: [usize; 6] = [16, 32, 48, 64, 80, 128];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let failures = match words[..] {
+        ["check"] => check::check(),
+        ["small"] => check::small(),
+        ["fault"] => fault::fault(),
+        ["worker", passes] => fault::work(passes),
+        ["real", name, path] => real::real(name, Path::new(path)),
+        ["bench"] => bench::bench(""),
+        ["bench", shape] => bench::bench(shape),
+        ["compile", arch, folder] => compile(arch, Path::new(folder)),
+        _ => {
+            eprintln!("cuda_ops check | small | fault | real NAME PATH | bench [SHAPE] | compile ARCH DIR");
+            1
+        }
+    };
+    ExitCode::from(u8::from(failures > 0))
+}
+
+fn compile(arch: &str, folder: &Path) -> usize {
+    let outcome = compile_operations(arch, &HEAD_DIMS, Some(folder));
+    outcome.map_or_else(said, |()| 0)
+}
+
+fn said(error: CudaError) -> usize {
+    eprintln!("{error}");
+    1
+}
+
+/// Where compiled kernels are kept.
+fn kernels() -> PathBuf {
+    std::env::var_os("FLINT_KERNELS")
+        .map_or_else(|| std::env::temp_dir().join("flint-kernels"), PathBuf::from)
+}
+
+fn cuda() -> Cuda {
+    Cuda::open(&kernels()).unwrap_or_else(|error| std::process::exit(said(error) as i32))
+}
