@@ -2,12 +2,12 @@
 //
 // The query heads of a KV head share its keys: a pair (row, head) is one row of the tensor cores' tiles, 16 a warp. Keys
 // come in blocks of 32 through shared memory. A pair's result must not depend on the pairs beside it, so positions are
-// cut into chunks of 256; each chunk is summed by itself, in order, and chunks are folded into one another in order:
+// cut into chunks of 128; each chunk is summed by itself, in order, and chunks are folded into one another in order:
 // by one warp after the other's (`attend_whole`), or, where there are few pairs, by blocks that each take a chunk
 // (`attend_split`) and `attend_fold` after them. A block of keys that a pair may not see changes nothing about it.
 
 static_assert(HEAD_DIM % 16 == 0, "whole products");
-constexpr int CHUNK_BLOCKS = 8;
+constexpr int CHUNK_BLOCKS = 4;
 constexpr int ATTEND_STAGES = 3;
 constexpr int STEPS = HEAD_DIM / 16;     // products along a head
 constexpr int KEY_STRIDE = HEAD_DIM + 16; // f16: lanes then read from different banks
@@ -148,7 +148,7 @@ __device__ inline float quad_max(float value) {
 // Adds one block of 32 keys to the sums of a chunk.
 __device__ inline void attend_block(Sums& sums, const Queries& queries, const KeyBlock& block, int first_key) {
     const int g = lane_id() / 4, t = lane_id() % 4;
-    float scores[4][4] = {};
+    float scores[4][4] = {}, rests[4][4] = {};
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
 #pragma unroll
@@ -157,7 +157,7 @@ __device__ inline void attend_block(Sums& sums, const Queries& queries, const Ke
             const u32(&q)[4] = queries.q[step];
             const u32(&rest)[4] = queries.rest[step];
             multiply_add(scores[n], q[0], q[1], q[2], q[3], k.x, k.y);
-            multiply_add(scores[n], rest[0], rest[1], rest[2], rest[3], k.x, k.y);
+            multiply_add(rests[n], rest[0], rest[1], rest[2], rest[3], k.x, k.y);
         }
     }
     float largest[2] = {-INFINITY, -INFINITY};
@@ -166,7 +166,7 @@ __device__ inline void attend_block(Sums& sums, const Queries& queries, const Ke
         float& score = scores[i / 4][i % 4];
         const int key = first_key + 8 * (i / 4) + 2 * t + i % 2, pair = i % 4 / 2;
         const bool seen = key <= queries.position[pair] && key >= queries.first[pair];
-        score = seen ? __fmul_rn(score, LOG2_E) : -INFINITY;
+        score = seen ? __fmul_rn(score + rests[i / 4][i % 4], LOG2_E) : -INFINITY;
         largest[pair] = fmaxf(largest[pair], score);
     }
     float factor[2], weight[2] = {0, 0};
@@ -286,32 +286,49 @@ extern "C" __global__ void __launch_bounds__(128) attend_split(const __grid_cons
     });
 }
 
-// A warp a pair.
-extern "C" __global__ void attend_fold(const __grid_constant__ Attend p) {
-    begin_kernel();
-    constexpr int OWN = (HEAD_DIM + LANES - 1) / LANES;
-    const int heads = p.kv_heads * p.group, pair = blockIdx.x * (blockDim.x / LANES) + warp_id();
-    const int row = pair / heads, head = pair % heads;
-    if (row >= p.rows) return;
-    const int position = p.positions[row], first = p.window ? max(0, position + 1 - p.window) : 0;
-    float largest = -INFINITY, weight = 0, values[OWN] = {};
-#pragma unroll 4
-    for (int chunk = first / 32 / CHUNK_BLOCKS; chunk <= position / 32 / CHUNK_BLOCKS; chunk++) {
-        const u64 at = (u64)pair * p.chunks + chunk;
-        float partial[OWN];
-#pragma unroll
-        for (int i = 0; i < OWN; i++) {
-            const int dim = lane_id() + i * LANES;
-            partial[i] = dim < HEAD_DIM ? p.partial_values[at * HEAD_DIM + dim] : 0.0f;
+// The largest score up to each chunk, by one warp.
+__device__ inline void running_largest(const float2* weights, int count, float* largest) {
+    float before = -INFINITY;
+    for (int base = 0; base < count; base += LANES) {
+        float own = base + lane_id() < count ? weights[base + lane_id()].x : -INFINITY;
+        for (int step = 1; step < LANES; step *= 2) {
+            const float other = __shfl_up_sync(ALL_LANES, own, step);
+            if (lane_id() >= step) own = fmaxf(own, other);
         }
-        const Fold fold(largest, weight, p.partial_weights[at]);
-#pragma unroll
-        for (int i = 0; i < OWN; i++) values[i] = fold(values[i], partial[i]);
+        own = fmaxf(own, before);
+        if (base + lane_id() < count) largest[base + lane_id()] = own;
+        before = __shfl_sync(ALL_LANES, own, LANES - 1);
     }
-    const float factor = last_factor(p.sinks, head, largest, weight);
-#pragma unroll
-    for (int i = 0; i < OWN; i++) {
-        const int dim = lane_id() + i * LANES;
-        if (dim < HEAD_DIM) p.out[(u64)pair * HEAD_DIM + dim] = __fmul_rn(values[i], factor);
+}
+
+// A block a pair, a thread a dimension: as `Fold` does, chunk after chunk, but for the factors, which are all known
+// beforehand.
+constexpr int FOLD_CHUNKS = 1024; // at a time
+
+extern "C" __global__ void __launch_bounds__(256) attend_fold(const __grid_constant__ Attend p) {
+    __shared__ float largest[FOLD_CHUNKS], own[FOLD_CHUNKS], other[FOLD_CHUNKS], weights[FOLD_CHUNKS];
+    begin_kernel();
+    const int heads = p.kv_heads * p.group, pair = blockIdx.x, row = pair / heads, dim = threadIdx.x;
+    const int position = p.positions[row], first = p.window ? max(0, position + 1 - p.window) : 0;
+    const int begin = first / 32 / CHUNK_BLOCKS, count = min(FOLD_CHUNKS, position / 32 / CHUNK_BLOCKS + 1 - begin);
+    const float2* partial_weights = p.partial_weights + (u64)pair * p.chunks + begin;
+    const float* partial_values = p.partial_values + ((u64)pair * p.chunks + begin) * HEAD_DIM + dim;
+    if (warp_id() == 0) running_largest(partial_weights, count, largest);
+    __syncthreads();
+    for (int i = threadIdx.x; i < count; i += blockDim.x) {
+        const float2 partial = partial_weights[i];
+        const float at = reference(largest[i]);
+        own[i] = exp2f((i ? largest[i - 1] : -INFINITY) - at), other[i] = exp2f(partial.x - at);
+        weights[i] = __fmul_rn(partial.y, other[i]);
     }
+    __syncthreads();
+    if (dim >= HEAD_DIM) return;
+    float weight = 0, value = 0;
+#pragma unroll 8
+    for (int i = 0; i < count; i++) {
+        weight = fmaf(weight, own[i], weights[i]);
+        value = fmaf(value, own[i], __fmul_rn(partial_values[i * HEAD_DIM], other[i]));
+    }
+    const float factor = last_factor(p.sinks, pair % heads, largest[count - 1], weight);
+    p.out[(u64)pair * HEAD_DIM + dim] = __fmul_rn(value, factor);
 }

@@ -33,12 +33,6 @@ __device__ inline u32 pack_f16(float first, float second) {
     return (u32)f32_to_f16(first) | (u32)f32_to_f16(second) << 16;
 }
 
-__device__ inline u32 add_f16x2(u32 a, u32 b) {
-    u32 sum;
-    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
-    return sum;
-}
-
 __device__ inline u32 mul_f16x2(u32 a, u32 b) {
     u32 product;
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
@@ -94,6 +88,14 @@ __device__ inline void begin_kernel() {
     let_the_next_begin();
     wait_for_the_one_before();
 }
+
+// Asks for a line that will be read soon.
+__device__ inline void ask_for(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
+// The columns of a row are cut into ranges that are summed by themselves: see product.cu.
+constexpr int RANGES = 8;
+
+__device__ inline int range_begin(int units, int range) { return units * range / RANGES; }
 
 // Weights are read once: they should not push activations out of the caches.
 __device__ inline uint4 load_once(const uint4* at) {

@@ -19,20 +19,25 @@ template <int count> struct Raw {
     uint2 scales;
 };
 
-// level * scale + minimum, levels of 0 to 15. Pair i of a word: bits 4 i .. and 16 + 4 i ...
+// level * scale + minimum, levels of 0 to 15. Pair i of a word: bits 4 i .. and 16 + 4 i ... The bits of a level are an f16
+// by themselves, 2^-24 times the level, so one mask makes two of them; the scale takes the power of two back.
 struct Levels4 {
     static constexpr int PIECES = 1, SCALE_BYTES = 8; // scale and minimum, of two rows
 
-    __device__ static u32 pair(u32 word, int i, u32 scale, u32 minimum) {
-        const u32 level = (word >> (4 * i) & 0x000F000Fu) | 0x64006400u; // 1024 + level
-        return fma_f16x2(add_f16x2(level, 0xE400E400u), scale, minimum);
-    }
+    struct Scales {
+        u32 low, high, minimum; // for levels at bit 0 and at bit 4
+
+        __device__ Scales(u32 both) : low(both_halves(both, 0)), minimum(both_halves(both, 1)) {
+            high = mul_f16x2(low, 0x2C002C00u); // a sixteenth
+        }
+        __device__ u32 first(u32 word) const { return fma_f16x2(word & 0x000F000Fu, low, minimum); }
+        __device__ u32 second(u32 word) const { return fma_f16x2(word & 0x00F000F0u, high, minimum); }
+    };
     __device__ static Operand operand(const Raw<1>& raw, int j) {
-        const u32 low = j < 2 ? raw.pieces[0].x : raw.pieces[0].y, high = j < 2 ? raw.pieces[0].z : raw.pieces[0].w;
-        const u32 s0 = both_halves(raw.scales.x, 0), m0 = both_halves(raw.scales.x, 1);
-        const u32 s1 = both_halves(raw.scales.y, 0), m1 = both_halves(raw.scales.y, 1);
-        const int i = 2 * (j % 2);
-        return {pair(low, i, s0, m0), pair(high, i, s1, m1), pair(low, i + 1, s0, m0), pair(high, i + 1, s1, m1)};
+        const Scales s0(raw.scales.x), s1(raw.scales.y);
+        const u32 w0 = j < 2 ? raw.pieces[0].x : raw.pieces[0].y, w1 = j < 2 ? raw.pieces[0].z : raw.pieces[0].w;
+        const u32 low = j % 2 ? w0 >> 8 : w0, high = j % 2 ? w1 >> 8 : w1;
+        return {s0.first(low), s1.first(high), s0.second(low), s1.second(high)};
     }
 };
 
@@ -52,13 +57,12 @@ struct Fp4 {
     }
 };
 
-// (level - 128) * scale + minimum, levels of 0 to 255.
+// level * scale + minimum, levels of 0 to 255, whose bits are an f16 too.
 struct Levels8 {
     static constexpr int PIECES = 2, SCALE_BYTES = 8;
 
     __device__ static u32 pair(u32 word, int i, u32 scale, u32 minimum) {
-        const u32 level = __byte_perm(word, 0x64646464u, i ? 0x4342 : 0x4140); // 1024 + level
-        return fma_f16x2(add_f16x2(level, 0xE480E480u), scale, minimum);
+        return fma_f16x2(__byte_perm(word, 0, i ? 0x4342 : 0x4140), scale, minimum);
     }
     __device__ static Operand operand(const Raw<2>& raw, int j) {
         const u32 low = (&raw.pieces[0].x)[j], high = (&raw.pieces[1].x)[j];

@@ -4,14 +4,10 @@
 // whatever the number of rows; each range is one chain of the same instructions, and the eight sums are added in order.
 // With few rows eight warps take a range each (`split`); with many, a warp goes through all of them (`wide`).
 
-constexpr int RANGES = 8;
-
-__device__ inline int range_begin(int units, int range) { return units * range / RANGES; }
-
 struct Product {
     Weights weights[2]; // blockIdx.z
     const u16* x;       // (input rows, x_stride) f16
-    const float* x_factors; // (input rows) powers of two
+    const float* x_factors; // (input rows, RANGES) powers of two
     const int4* tiles;      // of a mixture: expert, first of its slots, their count; else none
     const int* tile_count;
     const int* slots; // of a mixture, by expert
@@ -20,6 +16,7 @@ struct Product {
     int units; // of a row of the matrix
     int rows;  // of a product that is not a mixture's
     int add;   // to what is there
+    int staged; // `split` has room for its input rows in shared memory
 };
 
 // The rows that a block computes, at most `most`.
@@ -42,7 +39,7 @@ struct Rows {
 
 __device__ inline void write(const Product& p, const Weights& w, const Rows& rows, int row, int n, float sum) {
     if (n >= rows.count || row >= w.rows) return;
-    float value = sum * (p.x_factors[rows.input(p, n)] * w.factor); // exact
+    float value = sum * w.factor; // exact
     if (w.bias) value += w.bias[rows.expert * w.rows + row];
     float* out = w.out + (u64)rows.slot(p, n) * p.out_stride + row;
     *out = p.add ? *out + value : value;
@@ -56,64 +53,96 @@ struct Input {
     __device__ u32 second(int j) const { return j == 0 ? low.y : j == 1 ? low.w : j == 2 ? high.y : high.w; }
 };
 
+// The input rows of a block: in shared memory where there is room for them, so that no warp waits for them unit by unit.
+template <int N> struct Inputs {
+    const u16* x[N]; // of this lane. What is multiplied with a row that is not there is not looked at: it may be any
+
+    __device__ Inputs(const Product& p, const Rows& rows, u16* staged) {
+        const int g = lane_id() / 4, t = lane_id() % 4, stride = p.units * UNIT_COLS + 8; // lanes then read from different banks
+        if (p.staged) {
+            const int pieces = p.units * UNIT_COLS / 8;
+            for (int n = 0; n < rows.count; n++) {
+                const u16* from = p.x + (u64)rows.input(p, n) * p.x_stride;
+                for (int i = threadIdx.x; i < pieces; i += RANGES * LANES) copy_16(staged + n * stride + 8 * i, from + 8 * i, true);
+            }
+            end_of_copies();
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const int row = min(8 * n + g, rows.count - 1);
+            x[n] = p.staged ? staged + row * stride + 16 * t : p.x + (u64)rows.input(p, row) * p.x_stride + 16 * t;
+        }
+    }
+    __device__ void load(Input (&input)[N], int unit) const {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const uint4* from = (const uint4*)(x[n] + unit * UNIT_COLS);
+            input[n].low = from[0], input[n].high = from[1];
+        }
+    }
+};
+
+// sums += a unit of the tile * the unit of the inputs.
+template <class Format, int N> __device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const Inputs<N>& inputs, int unit, float (&sums)[N][4]) {
+    Input input[N];
+    inputs.load(input, unit);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const Operand a = Format::operand(raw, j);
+#pragma unroll
+        for (int n = 0; n < N; n++) multiply_add(sums[n], a.a0, a.a1, a.a2, a.a3, input[n].first(j), input[n].second(j));
+    }
+}
+
 // One tile of 16 matrix rows, 8 * N input rows; each warp a range of the columns.
 template <class Format, int N> __device__ void split(const Product& p) {
     constexpr int AT_ONCE = Format::PIECES == 1 ? 4 : 2; // units that are asked for together
     constexpr int STRIDE = TILE_ROWS + 4;                // floats: lanes then write to different banks
+    extern __shared__ uint4 staged[];
     __shared__ float sums_of[RANGES][8 * N][STRIDE];
     const Weights& w = p.weights[blockIdx.z];
     let_the_next_begin();
     if (p.tiles) wait_for_the_one_before();
     const Rows rows(p, 8 * N);
-    const int tile = blockIdx.x, g = lane_id() / 4, t = lane_id() % 4;
+    const int tile = blockIdx.x, range = warp_id(), g = lane_id() / 4, t = lane_id() % 4;
     if (rows.count <= 0 || tile * TILE_ROWS >= w.rows) return;
 
-    const u16* x[N];
-#pragma unroll
-    for (int n = 0; n < N; n++) x[n] = 8 * n + g < rows.count ? p.x + (u64)rows.input(p, 8 * n + g) * p.x_stride + 16 * t : nullptr;
-
     const u64 first = ((u64)rows.expert * div_up(w.rows, TILE_ROWS) + tile) * p.units;
-    const int end = range_begin(p.units, warp_id() + 1);
+    const int end = range_begin(p.units, range + 1);
     Raw<Format::PIECES> raw[AT_ONCE];
-    const auto load = [&](int begin) {
+    int begin = range_begin(p.units, range);
+    // Past the end of the range its last unit is loaded again: no load has to be asked whether it is wanted.
+    const auto load = [&](int from) {
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            if (begin + i < end) load_unit<Format>(raw[i], w, first + begin + i);
-        }
+        for (int i = 0; i < AT_ONCE; i++) load_unit<Format>(raw[i], w, first + min(from + i, end - 1));
     };
-    int begin = range_begin(p.units, warp_id());
-    load(begin);
+    if (begin < end) load(begin);
     if (!p.tiles) wait_for_the_one_before();
+    const Inputs<N> inputs(p, rows, (u16*)staged);
+    wait_for_copies<0>();
+    __syncthreads();
     float sums[N][4] = {};
-    for (; begin < end; begin += AT_ONCE, load(begin)) {
+    for (; begin + AT_ONCE < end; begin += AT_ONCE) {
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            if (begin + i >= end) break;
-            Input input[N];
+        for (int i = 0; i < AT_ONCE; i++) multiply_unit<Format>(raw[i], inputs, begin + i, sums);
+        load(begin + AT_ONCE);
+    }
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                const uint4* from = (const uint4*)(x[n] + (begin + i) * UNIT_COLS);
-                input[n].low = x[n] ? from[0] : uint4{0, 0, 0, 0};
-                input[n].high = x[n] ? from[1] : uint4{0, 0, 0, 0};
-            }
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const Operand a = Format::operand(raw[i], j);
-#pragma unroll
-                for (int n = 0; n < N; n++) multiply_add(sums[n], a.a0, a.a1, a.a2, a.a3, input[n].first(j), input[n].second(j));
-            }
-        }
+    for (int i = 0; i < AT_ONCE; i++) {
+        if (begin + i < end) multiply_unit<Format>(raw[i], inputs, begin + i, sums);
     }
 #pragma unroll
     for (int n = 0; n < N; n++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) sums_of[warp_id()][8 * n + 2 * t + i % 2][g + 8 * (i / 2)] = sums[n][i];
+        for (int i = 0; i < 4; i++) sums_of[range][8 * n + 2 * t + i % 2][g + 8 * (i / 2)] = sums[n][i];
     }
     __syncthreads();
     for (int i = threadIdx.x; i < TILE_ROWS * 8 * N; i += blockDim.x) {
         const int row = i % TILE_ROWS, n = i / TILE_ROWS;
+        if (n >= rows.count) break;
+        const float* factors = p.x_factors + (u64)rows.input(p, n) * RANGES;
         float total = 0;
-        for (int range = 0; range < RANGES; range++) total += sums_of[range][n][row];
+        for (int range = 0; range < RANGES; range++) total = fmaf(sums_of[range][n][row], factors[range], total);
         write(p, w, rows, tile * TILE_ROWS + row, n, total);
     }
 }
@@ -178,7 +207,8 @@ struct WideSums {
     float of[2][8][4];
 };
 
-template <class Format> __device__ inline void multiply_unit(const Stage<Format>& stage, const Weights& w, WideSums& sums) {
+// Of the input rows only the first `rows` are there, unless all are.
+template <class Format, bool all> __device__ inline void multiply_stage(const Stage<Format>& stage, const Weights& w, int rows, WideSums& sums) {
     const int g = lane_id() / 4, t = lane_id() % 4;
     Raw<Format::PIECES> raw[2];
 #pragma unroll
@@ -195,6 +225,7 @@ template <class Format> __device__ inline void multiply_unit(const Stage<Format>
         for (int i = 0; i < 4; i++) a[i / 2][i % 2] = Format::operand(raw[i / 2], 2 * half + i % 2);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
+            if (!all && 8 * n >= rows) break;
             const uint4 b = *(const uint4*)&stage.x[8 * n + g][16 * t + 8 * half];
 #pragma unroll
             for (int m = 0; m < 2; m++) {
@@ -207,6 +238,7 @@ template <class Format> __device__ inline void multiply_unit(const Stage<Format>
 
 template <class Format> __device__ void wide(const Product& p) {
     extern __shared__ uint4 wide_memory[];
+    __shared__ float factors[RANGES][WIDE_ROWS];
     Stage<Format>* stages = (Stage<Format>*)wide_memory;
     const Weights& w = p.weights[blockIdx.z];
     begin_kernel();
@@ -214,6 +246,10 @@ template <class Format> __device__ void wide(const Product& p) {
     if (rows.count <= 0 || blockIdx.x * WIDE_TILES * TILE_ROWS >= w.rows) return;
 
     const Copies<Format> copies(p, w, rows);
+    for (int i = threadIdx.x; i < RANGES * WIDE_ROWS; i += WIDE_THREADS) {
+        const int n = i / RANGES;
+        factors[i % RANGES][n] = n < rows.count ? p.x_factors[(u64)rows.input(p, n) * RANGES + i % RANGES] : 0.0f;
+    }
     for (int unit = 0; unit < WIDE_STAGES - 1; unit++) {
         if (unit < p.units) copies.unit(stages[unit], p, w, unit);
         end_of_copies();
@@ -227,13 +263,20 @@ template <class Format> __device__ void wide(const Product& p) {
         const int next = unit + WIDE_STAGES - 1;
         if (next < p.units) copies.unit(stages[next % WIDE_STAGES], p, w, next);
         end_of_copies();
-        multiply_unit<Format>(stages[unit % WIDE_STAGES], w, range);
+        const Stage<Format>& stage = stages[unit % WIDE_STAGES];
+        if (rows.count > WIDE_ROWS - 8) {
+            multiply_stage<Format, true>(stage, w, rows.count, range);
+        } else {
+            multiply_stage<Format, false>(stage, w, rows.count, range);
+        }
         if (unit + 1 == range_end) {
+            const float* of_range = factors[ranges - 1] + 2 * (lane_id() % 4);
             while (range_end == unit + 1 && ranges < RANGES) range_end = range_begin(p.units, ++ranges);
 #pragma unroll
             for (int i = 0; i < 64; i++) {
                 float& sum = range.of[i / 32][i / 4 % 8][i % 4];
-                total.of[i / 32][i / 4 % 8][i % 4] += sum;
+                float& all = total.of[i / 32][i / 4 % 8][i % 4];
+                all = fmaf(sum, of_range[i / 4 % 8 * 8 + i % 2], all);
                 sum = 0;
             }
         }

@@ -87,7 +87,9 @@ const WARP_PAIRS: usize = 16; // (row, head) that a warp attends for
 const WARPS_MAX: usize = 4;
 const PLACE_WARPS: usize = 8;
 /// Rows times chunks whose sums have room: more of them are folded by the warps that make them.
-const PARTIALS_MAX: usize = 2048;
+const PARTIALS_MAX: usize = 4096;
+/// Chunks that are folded at once: 131,072 tokens.
+const FOLD_CHUNKS_MAX: usize = 1024;
 
 impl Cuda {
     /// Room for the sums of chunks.
@@ -107,7 +109,7 @@ impl Cuda {
         cache: &mut Cache,
     ) -> Result<(), CudaError> {
         let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
-        let out = qkv.to_write();
+        let out = qkv.write_on_card();
         self.product(&w.qkv, inputs, rows, w.qkv_bias.as_ref(), out, false)?;
         let Some(step) = &self.step else { return Ok(()) };
         let (q_norm, q_eps) = w.q_norm.as_ref().and_then(Cuda::norm).unwrap_or((0, 0.0));
@@ -142,7 +144,7 @@ impl Cuda {
         cache: &Cache,
         out: &mut Buffer,
     ) -> Result<(), CudaError> {
-        let (qkv_at, _) = qkv.to_read(&self.card)?;
+        let (qkv_at, _) = qkv.read_on_card(&self.card)?;
         let (partial_values, partial_weights) = self.take_partials(w.heads, w.head_dim)?;
         let (Some(step), Some(kernels)) = (&self.step, &self.attention) else { return Ok(()) };
         let group = w.heads / w.kv_heads;
@@ -152,6 +154,7 @@ impl Cuda {
         let tiles: usize = batch.spans.iter().map(|span| tile(span.rows.len())).sum();
         let split = step.chunks > 1
             && tiles * w.kv_heads < 2 * self.card.multiprocessors
+            && step.chunks <= FOLD_CHUNKS_MAX
             && batch.rows() * step.chunks <= PARTIALS_MAX;
         let args = Attend {
             qkv: qkv_at,
@@ -160,7 +163,7 @@ impl Cuda {
             blocks: step.blocks(),
             positions: step.positions(),
             sinks: w.sinks.as_ref().map_or(0, |sinks| sinks.values.address),
-            out: out.to_write(),
+            out: out.write_on_card(),
             partial_values,
             partial_weights,
             qkv_stride: qkv.width as i32,
@@ -179,8 +182,7 @@ impl Cuda {
         unsafe {
             kernel.launch(&self.card, grid, [arg(&args)])?;
             if split {
-                let pairs = batch.rows() * w.heads;
-                let grid = Grid::rows(pairs.div_ceil(WARPS_MAX), WARPS_MAX * WARP);
+                let grid = Grid::rows(batch.rows() * w.heads, w.head_dim.next_multiple_of(WARP));
                 kernels.fold.launch(&self.card, grid, [arg(&args)])?;
             }
         }

@@ -69,13 +69,13 @@ impl Buffer {
     }
 
     /// To be written by a kernel, whatever the host had.
-    pub fn to_write(&mut self) -> u64 {
+    pub fn write_on_card(&mut self) -> u64 {
         self.newest.iter().for_each(|row| row.set(Newest::Card));
         self.card.address
     }
 
     /// To be read by a kernel: what the host wrote is brought to the card first. Whether that was needed is told.
-    pub fn to_read(&self, card: &Card) -> Result<(u64, bool), CudaError> {
+    pub fn read_on_card(&self, card: &Card) -> Result<(u64, bool), CudaError> {
         let mut brought = false;
         for (row, newest) in self.newest.iter().enumerate() {
             if let (Newest::Host, Some(host)) = (newest.get(), &self.host) {
@@ -94,12 +94,6 @@ impl Buffer {
             }
         }
         Ok((self.card.address, brought))
-    }
-
-    /// Takes the host's copy now, so that later reads take nothing.
-    pub fn with_host(mut self, card: &Card) -> Result<Buffer, CudaError> {
-        self.host = Some(Pinned::new(card, self.newest.len() * self.width)?);
-        Ok(self)
     }
 
     /// Sends the first rows to the host, where they are once the stream is done.

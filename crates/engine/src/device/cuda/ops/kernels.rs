@@ -3,6 +3,7 @@
 use super::super::compile::{cached, compile, module};
 use super::super::{Card, CudaError, Doing};
 use super::layout::Layout;
+use super::product::STAGED_BYTES_MAX;
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::{CudaFunction, CudaModule, sys};
 use std::ffi::c_void;
@@ -61,11 +62,14 @@ impl Kernel {
         card.finish()?;
         let shared_bytes = u32::from_le_bytes(bytes.first_chunk::<4>().copied().unwrap_or_default());
         let kernel = Kernel { shared_bytes, ..Kernel::find(module, name)? };
-        kernel
-            .function
-            .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes as i32)
-            .doing("asking for shared memory")?;
+        kernel.allow_shared(shared_bytes as usize)?;
         Ok(kernel)
+    }
+
+    fn allow_shared(&self, bytes: usize) -> Result<(), CudaError> {
+        self.function
+            .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes as i32)
+            .doing("asking for shared memory")
     }
 
     /// Every kernel waits for the one before it by itself, and may begin before that.
@@ -76,6 +80,21 @@ impl Kernel {
         &self,
         card: &Card,
         grid: Grid,
+        args: [*mut c_void; N],
+    ) -> Result<(), CudaError> {
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_with(card, grid, self.shared_bytes as usize, args) }
+    }
+
+    /// With another amount of shared memory.
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`].
+    pub unsafe fn launch_with<const N: usize>(
+        &self,
+        card: &Card,
+        grid: Grid,
+        shared_bytes: usize,
         mut args: [*mut c_void; N],
     ) -> Result<(), CudaError> {
         let Grid { blocks: (x, y, z), threads } = grid;
@@ -93,7 +112,7 @@ impl Kernel {
             blockDimX: threads as u32,
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: self.shared_bytes,
+            sharedMemBytes: shared_bytes as u32,
             hStream: card.stream.cu_stream(),
             attrs: &mut overlap,
             // Older cards finish one kernel before they begin the next.
@@ -169,7 +188,11 @@ impl Kernels {
         let find = |name: &str| Kernel::find(&module, name);
         let products = |layout: Layout| -> Result<Products, CudaError> {
             let name = layout.name();
-            let split = |rows: usize| find(&format!("split_{name}_{rows}"));
+            let split = |rows: usize| {
+                let kernel = find(&format!("split_{name}_{rows}"))?;
+                kernel.allow_shared(STAGED_BYTES_MAX)?;
+                Ok(kernel)
+            };
             let (wide, bytes) = (format!("wide_{name}"), format!("wide_{name}_bytes"));
             Ok(Products {
                 split: [split(8)?, split(16)?, split(32)?, split(64)?],

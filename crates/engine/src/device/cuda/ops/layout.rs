@@ -16,7 +16,7 @@ const LANES: usize = 32;
 pub enum Layout {
     Levels4, // level * scale + minimum
     Fp4,     // e2m1 * scale
-    Levels8, // (level - 128) * scale + minimum
+    Levels8, // level * scale + minimum
     Floats,  // f16
 }
 
@@ -58,11 +58,23 @@ impl Layout {
         }
     }
 
+    /// What the scale is raised by.
+    fn raise(self) -> f32 {
+        match self {
+            Layout::Levels4 | Layout::Levels8 => power(24),
+            Layout::Fp4 => power(14),
+            Layout::Floats => 1.0,
+        }
+    }
+
     /// The largest weight, scaled, lies below this power of two.
     fn top_exponent(self) -> i32 {
         match self {
-            Layout::Levels4 | Layout::Levels8 | Layout::Floats => 14,
-            Layout::Fp4 => 1, // its values come as 2^-14 of themselves, which the scale takes back
+            Layout::Floats => 14,
+            // Their values come as 2^-24 and 2^-14 of themselves, which the scale has to take back.
+            Layout::Levels4 => -6,
+            Layout::Levels8 => -3,
+            Layout::Fp4 => 1,
         }
     }
 }
@@ -109,7 +121,8 @@ pub struct Packed {
 struct Row {
     codes: Vec<u8>,   // (cols)
     scales: Vec<f32>, // (groups)
-    minima: Vec<f32>, // (groups), or none: 0
+    minima: Vec<f32>, // (groups), or none: `zero` is the level that means 0
+    zero: f32,
     values: Vec<f32>, // (cols) of `Floats`
     levels: Levels,
     bytes: Vec<u8>,
@@ -149,17 +162,21 @@ impl Row {
         self.scales.extend(scales.iter().enumerate().map(scale));
         self.minima.clear();
         match format {
-            Format::Q4_0 => self.minima.extend(self.scales.iter().map(|scale| -8.0 * scale)),
             Format::Q4_1 | Format::Q5_1 => self.minima.extend(minima.iter().map(|&bits| half_f32(bits))),
             _ => {
                 let below = |at: usize| super_minima.get(at / groups).copied().map_or(0.0, half_f32);
                 self.minima.extend(minima.iter().enumerate().map(|(at, &m)| below(at) * f32::from(m)));
             }
         }
+        self.zero = match format {
+            _ if !self.minima.is_empty() => 0.0,
+            Format::Q4_0 => 8.0,
+            Format::Mxfp4 => 0.0,
+            _ => 128.0,
+        };
         self.codes.clear();
         self.codes.extend(levels.iter().map(|&level| match format {
             Format::Q5_0 => level + 112,
-            Format::Q5_1 | Format::Q5K => level + 128,
             Format::Q3K => level + 124,
             Format::Q6K => level + 96,
             Format::Iq4Nl | Format::Iq4Xs => IQ4_TABLE[usize::from(level & 15)],
@@ -173,7 +190,7 @@ impl Row {
         match layout {
             Layout::Floats => most(&self.values),
             Layout::Fp4 => most(&self.scales),
-            Layout::Levels4 => most(&self.minima).max(15.0 * most(&self.scales)),
+            Layout::Levels4 => most(&self.minima).max(16.0 * most(&self.scales)),
             Layout::Levels8 => most(&self.minima).max(128.0 * most(&self.scales)),
         }
     }
@@ -296,11 +313,14 @@ fn put_scales(plan: Plan, row: &Row, g: usize, second: usize, size: f32, out: &m
     for (index, &scale) in row.scales.iter().enumerate().filter(|_| both > 0) {
         let unit = index / groups * plan.unit_scale_bytes();
         let at = unit + both * (g * groups + index % groups) + both / 2 * second;
-        let raise = if plan.layout == Layout::Fp4 { power(14) } else { 1.0 };
-        out[at..at + 2].copy_from_slice(&f16::from_f32(scale * size * raise).to_le_bytes());
+        let raise = plan.layout.raise();
+        let scale = f16::from_f32(scale * size * raise);
+        out[at..at + 2].copy_from_slice(&scale.to_le_bytes());
         if plan.layout != Layout::Fp4 {
-            let minimum = row.minima.get(index).copied().unwrap_or(0.0);
-            out[at + 2..at + 4].copy_from_slice(&f16::from_f32(minimum * size).to_le_bytes());
+            // Of the scale as it was rounded: then the level that means 0 is 0.
+            let zero = -row.zero * scale.to_f32() / raise;
+            let minimum = row.minima.get(index).map_or(zero, |minimum| minimum * size);
+            out[at + 2..at + 4].copy_from_slice(&f16::from_f32(minimum).to_le_bytes());
         }
     }
 }
@@ -326,14 +346,14 @@ mod tests {
         let nibble = word(lane + 8 * second + 4 * (c / 8)) >> (4 * (c % 8 / 2) + 16 * (c % 2)) & 15;
         let e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
         let value = match plan.layout {
-            Layout::Levels4 => nibble as f32 * half_at(scales, at) + half_at(scales, at + 2),
+            Layout::Levels4 => nibble as f32 * power(-24) * half_at(scales, at) + half_at(scales, at + 2),
             Layout::Fp4 => {
                 let sign = if nibble & 8 == 0 { 1.0 } else { -1.0 };
                 sign * e2m1[nibble as usize & 7] * power(-14) * half_at(scales, at)
             }
             Layout::Levels8 => {
                 let level = codes[second * LANES * 16 + lane + c];
-                (f32::from(level) - 128.0) * half_at(scales, at) + half_at(scales, at + 2)
+                f32::from(level) * power(-24) * half_at(scales, at) + half_at(scales, at + 2)
             }
             Layout::Floats => half_at(codes, (2 * second + c / 8) * LANES * 16 + lane + c % 8 * 2),
         };

@@ -115,7 +115,7 @@ impl Cuda {
 
     /// `x += sum over the used of share * down`
     fn mix(&self, x: &Buffer, down: u64, shares: u64, rows: usize, used: usize) -> Result<(), CudaError> {
-        let (to, _) = x.to_read(&self.card)?;
+        let (to, _) = x.read_on_card(&self.card)?;
         let (width, used) = (x.width as i32, used as i32);
         let grid = Grid { blocks: (rows, x.width.div_ceil(MIX_THREADS), 1), threads: MIX_THREADS };
         let args = [arg(&to), arg(&width), arg(&down), arg(&shares), arg(&used)];

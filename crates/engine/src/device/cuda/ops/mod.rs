@@ -29,6 +29,7 @@ use attend::Cache;
 use buffer::Pinned;
 use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
+use layout::UNIT_COLS;
 use product::{Input, Rows, Target, multiply};
 use replay::Replay;
 use scratch::Scratch;
@@ -37,7 +38,9 @@ use std::path::{Path, PathBuf};
 use step::Step;
 use weights::padded;
 
-const ROW_THREADS: usize = 1024;
+const ROW_THREADS: usize = 256;
+/// Of the columns of a row: each has a power of two of its own.
+const RANGES: usize = 8;
 const HEAD_DIM_MAX: usize = 256;
 
 pub struct Cuda {
@@ -71,7 +74,7 @@ struct Prepared {
     values: u64,
     factors: u64,
     stride: i32,
-    padded: i32,
+    units: i32,
 }
 
 /// Rows to be normalised, or not, and made what products read.
@@ -144,9 +147,9 @@ impl Cuda {
         let stride = padded(cols);
         Ok(Prepared {
             values: self.scratch.inputs.at(&self.card, rows * stride * 2)?,
-            factors: self.scratch.factors.at(&self.card, rows * 4)?,
+            factors: self.scratch.factors.at(&self.card, rows * RANGES * 4)?,
             stride: stride as i32,
-            padded: stride as i32,
+            units: (stride / UNIT_COLS) as i32,
         })
     }
 
@@ -158,7 +161,7 @@ impl Cuda {
         let args =
             [arg(&source.x), arg(&stride), arg(&source.list), arg(&weight), arg(&eps), arg(&width), arg(&to)];
         // SAFETY: the arguments of `prepare`; x has the rows, the inputs have room for them.
-        unsafe { self.kernels.prepare.launch(&self.card, Grid::rows(source.count, ROW_THREADS), args) }?;
+        unsafe { self.kernels.prepare.launch(&self.card, ranges(source.count), args) }?;
         Ok(to)
     }
 
@@ -169,7 +172,7 @@ impl Cuda {
         rows: usize,
         norm: Option<(u64, f32)>,
     ) -> Result<Prepared, CudaError> {
-        let (address, brought) = x.to_read(&self.card)?;
+        let (address, brought) = x.read_on_card(&self.card)?;
         if !brought && norm.is_none() && self.prepared == Some(address) {
             return self.inputs(rows, x.width);
         }
@@ -219,7 +222,7 @@ impl Cuda {
             table.row_f32(token as usize, values);
         }
         // SAFETY: x has these rows; the host's memory is not written before the stream is done.
-        unsafe { result::memcpy_htod_async(x.to_write(), values, self.card.stream.cu_stream()) }
+        unsafe { result::memcpy_htod_async(x.write_on_card(), values, self.card.stream.cu_stream()) }
             .doing("copying to the card")?;
         self.replay.inputs_are_there(&self.card)
     }
@@ -233,7 +236,7 @@ impl Cuda {
     ) -> Result<(), CudaError> {
         let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
         let width = hidden.width;
-        let gate = hidden.to_write();
+        let gate = hidden.write_on_card();
         let up = self.scratch.up.at(&self.card, rows * width * 4)?;
         match (&w.gate.parts[..], &w.up.parts[..]) {
             ([gate_part], [up_part]) => {
@@ -275,7 +278,7 @@ impl Cuda {
         let (clamped, width) = (i32::from(clamped), width as i32);
         let args = [arg(&gate), arg(&up), arg(&clamped), arg(&width), arg(&to)];
         // SAFETY: the arguments of `activate`; both operands have the rows, the inputs have room for them.
-        unsafe { self.kernels.activate.launch(&self.card, Grid::rows(rows, ROW_THREADS), args) }?;
+        unsafe { self.kernels.activate.launch(&self.card, ranges(rows), args) }?;
         Ok(to)
     }
 
@@ -288,7 +291,7 @@ impl Cuda {
         rows: usize,
     ) -> Result<(), CudaError> {
         let inputs = self.prepare_buffer(input, rows, None)?;
-        let (out, _) = x.to_read(&self.card)?;
+        let (out, _) = x.read_on_card(&self.card)?;
         self.product(matrix, inputs, rows, bias, out, true)
     }
 
@@ -299,13 +302,13 @@ impl Cuda {
         batch: &Batch,
         logits: &mut Buffer,
     ) -> Result<(), CudaError> {
-        let (address, _) = x.to_read(&self.card)?;
+        let (address, _) = x.read_on_card(&self.card)?;
         let list = self.step.as_ref().map_or(0, Step::logit_rows);
         let count = batch.logit_rows.len();
         let norm = Cuda::norm(&w.norm);
         let source = Source { x: address, stride: x.width, list, count, width: x.width, norm };
         let inputs = self.prepare(&source)?;
-        let out = logits.to_write();
+        let out = logits.write_on_card();
         self.product(&w.matrix, inputs, count, None, out, false)?;
         logits.send(&self.card, count)
     }
@@ -335,7 +338,7 @@ impl Cuda {
         self.step = Some(Step::new(card, rows, config.head_dim / 2, blocks)?);
         let inputs = (rows * padded(widest.cols)).max(slots * padded(widest.expert_cols));
         scratch.inputs.at(card, inputs * 2)?;
-        scratch.factors.at(card, slots * 4)?;
+        scratch.factors.at(card, slots * RANGES * 4)?;
         scratch.up.at(card, slots * config.ffn * 4)?;
         if let Some(experts) = experts.filter(|_| widest.experts > 0) {
             scratch.gate.at(card, slots * config.ffn * 4)?;
@@ -351,6 +354,11 @@ impl Cuda {
         self.embedded = Some(Pinned::new(&self.card, rows * config.hidden)?);
         Ok(())
     }
+}
+
+/// A block for each range of each row.
+fn ranges(rows: usize) -> Grid {
+    Grid { blocks: (rows, RANGES, 1), threads: ROW_THREADS }
 }
 
 fn failed(error: CudaError) -> DeviceError {
@@ -458,7 +466,7 @@ impl Device for Cuda {
             let done = self.try_project_add(matrix, bias, input, x, batch.rows());
             self.note(done);
         }
-        x.to_write();
+        x.write_on_card();
     }
 
     fn gate_up(&mut self, w: &Mlp<Cuda>, x: &Buffer, hidden: &mut Buffer, batch: &Batch) {
@@ -473,12 +481,12 @@ impl Device for Cuda {
             let done = self.try_mixture(w, x, batch.rows());
             self.note(done);
         }
-        x.to_write();
+        x.write_on_card();
     }
 
     fn head(&mut self, w: &Head<Cuda>, x: &Buffer, batch: &Batch, logits: &mut Buffer) {
         if self.replay.replays() {
-            logits.to_write();
+            logits.write_on_card();
             return logits.sent(batch.logit_rows.len());
         }
         let done = self.try_head(w, x, batch, logits);

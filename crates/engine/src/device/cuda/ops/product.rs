@@ -9,6 +9,8 @@ const WIDE_ROWS: usize = 64; // input rows of a block of `wide`
 const WIDE_OUT: usize = 128; // and rows of the matrix
 const WIDE_THREADS: usize = 128;
 const SPLIT_THREADS: usize = 256;
+/// Shared memory for the inputs of a block: several blocks have to fit on a multiprocessor.
+pub const STAGED_BYTES_MAX: usize = 48 << 10;
 const SPLIT_ROWS: [usize; 4] = [8, 16, 32, 64];
 
 /// `Weights` of `formats.cuh`.
@@ -41,6 +43,8 @@ struct Args {
     units: i32,
     rows: i32,
     add: i32,
+    staged: i32,
+    unused: i32,
 }
 
 /// A part with where its product goes.
@@ -125,7 +129,9 @@ fn launch(card: &Card, kernels: &Kernels, input: Input, targets: &[Target<'_>]) 
     let (most, tiles) = match input.rows {
         Rows::All(rows) => {
             args.rows = rows as i32;
-            let most = SPLIT_ROWS.into_iter().find(|&most| rows <= most);
+            // A matrix of few rows keeps more of the card busy when its columns are shared out.
+            let narrow = part.rows.div_ceil(WIDE_OUT) * rows.div_ceil(WIDE_ROWS) < card.multiprocessors / 2;
+            let most = SPLIT_ROWS.into_iter().find(|&most| rows <= most).or(narrow.then_some(WIDE_ROWS));
             (most, rows.div_ceil(most.unwrap_or(WIDE_ROWS)))
         }
         Rows::Grouped { tiles, tile_count, slots, slots_a_row, tile_rows, tiles_max } => {
@@ -141,6 +147,16 @@ fn launch(card: &Card, kernels: &Kernels, input: Input, targets: &[Target<'_>]) 
         None => (&products.wide, WIDE_OUT, WIDE_THREADS),
     };
     let grid = Grid { blocks: (part.rows.div_ceil(out), tiles, targets.len()), threads };
+    let rows = match input.rows {
+        Rows::All(rows) => rows.min(WIDE_ROWS),
+        Rows::Grouped { tile_rows, .. } => tile_rows,
+    };
+    let staged = rows * (args.units as usize * UNIT_COLS + 8) * 2;
+    if split.is_some() && staged <= STAGED_BYTES_MAX {
+        args.staged = 1;
+        // SAFETY: as below, and the block's rows have room in the memory that it asks for.
+        return unsafe { kernel.launch_with(card, grid, staged, [arg(&args)]) };
+    }
     // SAFETY: `Args` is the kernel's struct; its addresses are of weights, inputs and outputs of these shapes.
     unsafe { kernel.launch(card, grid, [arg(&args)]) }
 }

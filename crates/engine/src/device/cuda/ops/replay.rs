@@ -98,11 +98,11 @@ impl Replay {
             let graph = card.stream.end_capture(flags).doing("recording a batch")?;
             self.seen.insert(self.shape.clone(), graph.map(Record));
         }
-        if mode != Mode::Direct {
-            if let Some(Some(record)) = self.seen.get(&self.shape) {
-                record.0.launch().doing("launching a recorded batch")?;
+        match self.seen.get(&self.shape) {
+            Some(Some(record)) if mode != Mode::Direct => {
+                record.0.launch().doing("launching a recorded batch")
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }

@@ -29,7 +29,7 @@ impl Room {
 #[derive(Default)]
 pub struct Scratch {
     pub inputs: Room,  // (rows or slots, padded cols) f16, what products read
-    pub factors: Room, // (rows or slots) their powers of two
+    pub factors: Room, // (rows or slots, ranges) their powers of two
     pub gate: Room,    // (slots, ffn)
     pub up: Room,      // (rows or slots, ffn)
     pub down: Room,    // (slots, hidden)

@@ -15,14 +15,14 @@ pub struct Step {
     half: usize,       // head_dim / 2
     blocks_max: usize, // words for block tables
     pub adjacent: bool,
-    pub chunks: usize, // of 256 positions, at least those of the longest sequence
+    pub chunks: usize, // of 128 positions, at least those of the longest sequence
 }
 
 /// Words of a span: first row, rows, position, first block of its table.
 const SPAN_WORDS: usize = 4;
 const SPANS_WORDS: usize = SPAN_WORDS * BATCH_SEQUENCES_MAX;
 /// Positions that attention sums up by themselves.
-pub const CHUNK_TOKENS: usize = 256;
+pub const CHUNK_TOKENS: usize = 128;
 
 impl Step {
     pub fn new(card: &Card, rows_max: usize, half: usize, blocks_max: usize) -> Result<Step, CudaError> {
