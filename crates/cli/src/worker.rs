@@ -53,9 +53,10 @@ pub fn cpu(args: &ModelArgs) -> Result<Cpu, ModelError> {
     Ok(Cpu::new(threads).map_err(DeviceError::from)?)
 }
 
-/// The first card; its compiled kernels are kept beside the models.
+/// The first card; its compiled kernels are kept beside the models. A loaded model does the same for every batch of a
+/// shape, so batches are recorded.
 pub fn cuda(config: &Config) -> Result<Cuda, CliError> {
-    Ok(Cuda::open(&config.cache.join("kernels"))?)
+    Ok(Cuda::open(&config.cache.join("kernels"))?.replaying())
 }
 
 /// Loads a model onto a device as the arguments say.

@@ -25,6 +25,17 @@ fn doctor_tells_what_it_found() {
 }
 
 #[test]
+fn a_card_that_is_not_there_is_told_in_a_sentence() {
+    if std::path::Path::new("/proc/driver/nvidia").exists() {
+        return;
+    }
+    let output = run(flint().args(["run", "--device", "cuda", "-m", MODEL, "Hello"]), "");
+    assert_eq!(output.status.code(), Some(4));
+    let said = stderr(&output);
+    assert!(said.contains("flint: no NVIDIA driver was found: install it, or use the CPU"), "{said}");
+}
+
+#[test]
 fn completions_are_printed_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         check(flint().args(["completion", shell]), &["flint", "bench", "doctor"]);

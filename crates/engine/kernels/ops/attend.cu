@@ -211,7 +211,8 @@ __device__ inline float2 chunk_weights(const Sums& chunk, int pair) {
 }
 
 // Goes through the key blocks `begin .. end`, and calls `done` at the end of every chunk.
-template <class Done> __device__ inline void attend_blocks(const Attend& p, const Tile& tile, const Queries& queries, int begin, int end, Done done) {
+template <class Done>
+__device__ inline void attend_blocks(const Attend& p, const Tile& tile, const Queries& queries, int begin, int end, Done done) {
     extern __shared__ uint4 attend_memory[];
     KeyBlock* stages = (KeyBlock*)attend_memory;
     for (int i = 0; i < ATTEND_STAGES - 1; i++) {

@@ -4,7 +4,8 @@ constexpr int GROUP_THREADS = 1024;
 constexpr int EXPERTS_MAX = 4096;
 
 // The experts with the largest logits (the first of equals) and their shares; a warp a row.
-extern "C" __global__ void choose(const float* logits, int rows, int experts, int used, int normalize, int* chosen, float* shares) {
+extern "C" __global__ void
+    choose(const float* logits, int rows, int experts, int used, int normalize, int* chosen, float* shares) {
     begin_kernel();
     const int row = blockIdx.x * (blockDim.x / LANES) + warp_id();
     if (row >= rows) return;
@@ -31,7 +32,9 @@ extern "C" __global__ void choose(const float* logits, int rows, int experts, in
         chosen_total += expf(best - largest);
         last = best, last_index = index;
         // What is not a number is larger than nothing: the place must be one all the same.
-        if (lane_id() == 0) chosen[row * used + i] = min(index, experts - 1), shares[row * used + i] = expf(best - largest);
+        if (lane_id() == 0) {
+            chosen[row * used + i] = min(index, experts - 1), shares[row * used + i] = expf(best - largest);
+        }
     }
     __syncwarp();
     const float whole = normalize ? chosen_total : total;
@@ -56,7 +59,8 @@ __device__ inline void scan(const int* counts, int experts, int tile_rows, int* 
 }
 
 // Slots (row * used + i) by expert, cut into tiles of at most `tile_rows` slots of one expert. One block.
-extern "C" __global__ void __launch_bounds__(GROUP_THREADS) group(const int* chosen, int slot_count, int experts, int tile_rows, int* slots, int4* tiles, int* tile_count) {
+extern "C" __global__ void __launch_bounds__(GROUP_THREADS)
+    group(const int* chosen, int slot_count, int experts, int tile_rows, int* slots, int4* tiles, int* tile_count) {
     __shared__ int counts[EXPERTS_MAX], first_slot[EXPERTS_MAX];
     begin_kernel();
     int* first_tile = counts; // takes the counts' place once they are summed
@@ -79,5 +83,7 @@ extern "C" __global__ void __launch_bounds__(GROUP_THREADS) group(const int* cho
         }
     }
     __syncthreads();
-    for (int slot = threadIdx.x; slot < slot_count; slot += GROUP_THREADS) slots[atomicAdd(&first_slot[chosen[slot]], 1)] = slot;
+    for (int slot = threadIdx.x; slot < slot_count; slot += GROUP_THREADS) {
+        slots[atomicAdd(&first_slot[chosen[slot]], 1)] = slot;
+    }
 }

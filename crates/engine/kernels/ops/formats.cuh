@@ -93,7 +93,9 @@ struct Weights {
     int group_shift;   // a lane's group of a unit is t >> group_shift: 1 for groups of 32 columns, 0 for 16
 };
 
-template <class Format> __device__ inline int scale_bytes(const Weights& w) { return Format::SCALE_BYTES * 8 * (4 >> w.group_shift); }
+template <class Format> __device__ inline int scale_bytes(const Weights& w) {
+    return Format::SCALE_BYTES * 8 * (4 >> w.group_shift);
+}
 
 // Where the scales of a lane stand in those of a unit.
 template <class Format> __device__ inline int scale_at(const Weights& w) {
@@ -109,6 +111,10 @@ template <class Format> __device__ inline uint2 read_scales(const u8* at) {
 
 template <class Format> __device__ inline void load_unit(Raw<Format::PIECES>& raw, const Weights& w, u64 unit) {
 #pragma unroll
-    for (int p = 0; p < Format::PIECES; p++) raw.pieces[p] = load_once(w.codes + (unit * Format::PIECES + p) * LANES + lane_id());
-    if constexpr (Format::SCALE_BYTES > 0) raw.scales = read_scales<Format>(w.scales + unit * scale_bytes<Format>(w) + scale_at<Format>(w));
+    for (int p = 0; p < Format::PIECES; p++) {
+        raw.pieces[p] = load_once(w.codes + (unit * Format::PIECES + p) * LANES + lane_id());
+    }
+    if constexpr (Format::SCALE_BYTES > 0) {
+        raw.scales = read_scales<Format>(w.scales + unit * scale_bytes<Format>(w) + scale_at<Format>(w));
+    }
 }

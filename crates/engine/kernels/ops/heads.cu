@@ -38,7 +38,8 @@ extern "C" __global__ void place(const __grid_constant__ Place p) {
     const float scale = norm ? 1.0f / sqrtf(warp_sum(squares) / p.dim + (query ? p.q_eps : p.k_eps)) : 1.0f;
     const float size = query ? 1.0f / sqrtf((float)p.dim) : 1.0f;
     const int place = p.places[row], kv_head = (head - p.heads) % p.kv_heads;
-    u16* to = p.cache + ((((u64)(place / BLOCK_TOKENS) * 2 + (key ? 0 : 1)) * p.kv_heads + kv_head) * BLOCK_TOKENS + place % BLOCK_TOKENS) * p.dim;
+    const u64 block = ((u64)(place / BLOCK_TOKENS) * 2 + (key ? 0 : 1)) * p.kv_heads + kv_head;
+    u16* to = p.cache + (block * BLOCK_TOKENS + place % BLOCK_TOKENS) * p.dim;
 #pragma unroll
     for (int i = 0; i < PAIRS_MAX; i++) {
         const int pair = lane_id() + i * LANES;

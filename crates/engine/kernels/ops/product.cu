@@ -58,12 +58,15 @@ template <int N> struct Inputs {
     const u16* x[N]; // of this lane. What is multiplied with a row that is not there is not looked at: it may be any
 
     __device__ Inputs(const Product& p, const Rows& rows, u16* staged) {
-        const int g = lane_id() / 4, t = lane_id() % 4, stride = p.units * UNIT_COLS + 8; // lanes then read from different banks
+        const int g = lane_id() / 4, t = lane_id() % 4;
+        const int stride = p.units * UNIT_COLS + 8; // f16: lanes then read from different banks
         if (p.staged) {
             const int pieces = p.units * UNIT_COLS / 8;
             for (int n = 0; n < rows.count; n++) {
                 const u16* from = p.x + (u64)rows.input(p, n) * p.x_stride;
-                for (int i = threadIdx.x; i < pieces; i += RANGES * LANES) copy_16(staged + n * stride + 8 * i, from + 8 * i, true);
+                for (int i = threadIdx.x; i < pieces; i += RANGES * LANES) {
+                    copy_16(staged + n * stride + 8 * i, from + 8 * i, true);
+                }
             }
             end_of_copies();
         }
@@ -83,14 +86,17 @@ template <int N> struct Inputs {
 };
 
 // sums += a unit of the tile * the unit of the inputs.
-template <class Format, int N> __device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const Inputs<N>& inputs, int unit, float (&sums)[N][4]) {
+template <class Format, int N>
+__device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const Inputs<N>& inputs, int unit, float (&sums)[N][4]) {
     Input input[N];
     inputs.load(input, unit);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const Operand a = Format::operand(raw, j);
 #pragma unroll
-        for (int n = 0; n < N; n++) multiply_add(sums[n], a.a0, a.a1, a.a2, a.a3, input[n].first(j), input[n].second(j));
+        for (int n = 0; n < N; n++) {
+            multiply_add(sums[n], a.a0, a.a1, a.a2, a.a3, input[n].first(j), input[n].second(j));
+        }
     }
 }
 
@@ -208,7 +214,8 @@ struct WideSums {
 };
 
 // Of the input rows only the first `rows` are there, unless all are.
-template <class Format, bool all> __device__ inline void multiply_stage(const Stage<Format>& stage, const Weights& w, int rows, WideSums& sums) {
+template <class Format, bool all>
+__device__ inline void multiply_stage(const Stage<Format>& stage, const Weights& w, int rows, WideSums& sums) {
     const int g = lane_id() / 4, t = lane_id() % 4;
     Raw<Format::PIECES> raw[2];
 #pragma unroll

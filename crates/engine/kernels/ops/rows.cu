@@ -40,24 +40,31 @@ struct Prepared {
 struct Columns {
     int begin, end;
 
-    __device__ Columns(const Prepared& to) : begin(64 * range_begin(to.units, blockIdx.y)), end(64 * range_begin(to.units, blockIdx.y + 1)) {}
+    __device__ Columns(const Prepared& to) {
+        begin = 64 * range_begin(to.units, blockIdx.y), end = 64 * range_begin(to.units, blockIdx.y + 1);
+    }
 };
 
 // Writes `value(column)` of the range; `largest` is the thread's own largest magnitude.
-template <class Value> __device__ inline void write_prepared(const Prepared& to, Columns columns, int width, float largest, float* scratch, Value value) {
+template <class Value>
+__device__ inline void write_prepared(const Prepared& to, Columns columns, int width, float largest, float* scratch, Value value) {
     const int exponent = exponent_of(block_max(largest, scratch));
     const float factor = power_of_two(exponent);
     u16* values = to.values + (u64)blockIdx.x * to.stride;
-    for (int c = columns.begin + threadIdx.x; c < columns.end; c += ROW_THREADS) values[c] = f32_to_f16(c < width ? value(c) * factor : 0.0f);
+    for (int c = columns.begin + threadIdx.x; c < columns.end; c += ROW_THREADS) {
+        values[c] = f32_to_f16(c < width ? value(c) * factor : 0.0f);
+    }
     if (threadIdx.x == 0) to.factors[blockIdx.x * RANGES + blockIdx.y] = power_of_two(-exponent);
 }
 
 // x or, with weights, x / rms(x) * weight. Row i is row `list[i]` of x where there is a list.
-extern "C" __global__ void __launch_bounds__(ROW_THREADS) prepare(const float* x, int x_stride, const int* list, const float* weight, float eps, int width, Prepared to) {
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
+    prepare(const float* x, int x_stride, const int* list, const float* weight, float eps, int width, Prepared to) {
     __shared__ float sums[LANES], largests[LANES];
     const Columns columns(to);
     let_the_next_begin();
-    if (weight && threadIdx.x < (columns.end - columns.begin) / 32 && columns.begin + (int)threadIdx.x * 32 < width) ask_for(weight + columns.begin + threadIdx.x * 32);
+    const int line = columns.begin + 32 * (int)threadIdx.x;
+    if (weight && line < min(columns.end, width)) ask_for(weight + line);
     wait_for_the_one_before();
     const float* from = x + (u64)(list ? list[blockIdx.x] : blockIdx.x) * x_stride;
     float scale = 1;
@@ -69,7 +76,9 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) prepare(const float* x
     }
     const auto value = [&](int c) { return weight ? from[c] * scale * weight[c] : from[c]; };
     float largest = 0;
-    for (int c = columns.begin + threadIdx.x; c < min(columns.end, width); c += ROW_THREADS) largest = fmaxf(largest, fabsf(value(c)));
+    for (int c = columns.begin + threadIdx.x; c < min(columns.end, width); c += ROW_THREADS) {
+        largest = fmaxf(largest, fabsf(value(c)));
+    }
     write_prepared(to, columns, width, largest, largests, value);
 }
 
@@ -82,7 +91,8 @@ __device__ inline float activated(bool clamped, float gate, float up) {
 }
 
 // gate (rows, width) becomes the hidden values, which products then read.
-extern "C" __global__ void __launch_bounds__(ROW_THREADS) activate(float* gate, const float* up, int clamped, int width, Prepared to) {
+extern "C" __global__ void __launch_bounds__(ROW_THREADS)
+    activate(float* gate, const float* up, int clamped, int width, Prepared to) {
     __shared__ float largests[LANES];
     begin_kernel();
     const Columns columns(to);
