@@ -319,9 +319,14 @@ fn print_json(report: &Report) -> Result<(), CliError> {
 
 fn print_table(report: &Report) {
     let Report { model, device, read_gb_per_s, int8_gop_per_s, .. } = report;
-    println!(
-        "{model} on {device}; memory reads {read_gb_per_s:.0} GB/s, 8-bit peak {int8_gop_per_s:.0} Gop/s"
-    );
+    // The floor is the CPU's.
+    let floor = report.results.iter().any(|row| row.floor.is_some());
+    match floor {
+        true => println!(
+            "{model} on {device}; memory reads {read_gb_per_s:.0} GB/s, 8-bit peak {int8_gop_per_s:.0} Gop/s"
+        ),
+        false => println!("{model} on {device}"),
+    }
     let peer = report.peer.as_deref().unwrap_or("");
     println!("{:<14} {:>14} {peer:>14} {:>7} {:>9}", "", "flint", "ratio", "of floor");
     for row in &report.results {
@@ -331,9 +336,11 @@ fn print_table(report: &Report) {
         let share = row.share.map_or(String::new(), |share| format!("{:.0}%", 100.0 * share));
         println!("{:<14} {value:>14} {peer:>14} {ratio:>7} {share:>9}", row.name);
     }
-    println!(
-        "The floor: reading all weights and KV of a token once, or multiplying with the weights at the 8-bit peak."
-    );
+    if floor {
+        println!(
+            "The floor: reading all weights and KV of a token once, or multiplying with the weights at the 8-bit peak."
+        );
+    }
     println!(
         "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, JSON and free text a token."
     );
