@@ -13,3 +13,6 @@ pub const PATH_BYTES_MAX: usize = 4_096;
 
 /// Lines of a file that are compared with those of a hunk, over all places where it could stand.
 pub const LINES_COMPARED_MAX: usize = 50_000_000;
+
+/// Of a configuration file.
+pub const CONFIG_BYTES_MAX: usize = 1 << 20;
