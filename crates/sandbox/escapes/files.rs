@@ -107,7 +107,7 @@ pub const ESCAPES: &[Escape] = &[
     ("mode_by_folder_of_process", |t| {
         std::env::set_current_dir(&t.outside).is_ok() && mode(Path::new("victim.txt"), 0o777)
     }),
-    ("mode_by_dots", |t| mode(&t.outside.join("../work/../outside/victim.txt"), 0o777)),
+    ("mode_by_dots", |t| mode(&t.outside.join("folder/../../outside/victim.txt"), 0o777)),
     // SAFETY: the path ends with a zero byte.
     ("mode_by_newer_call", |t| unsafe {
         let path = c(&t.outside.join("victim.txt"));

@@ -43,8 +43,8 @@ pub const ESCAPES: &[Escape] = &[
     }),
     ("read_maps_of_other", |t| fs::read(format!("/proc/{}/maps", t.process)).is_ok()),
     ("name_file_of_other", |t| fs::read_link(format!("/proc/{}/fd/0", t.process)).is_ok()),
-    ("enter_root_of_other", |t| fs::read_dir(format!("/proc/{}/root/", t.process)).is_ok()),
-    ("enter_folder_of_other", |t| fs::read_dir(format!("/proc/{}/cwd/", t.process)).is_ok()),
+    ("enter_root_of_other", |t| fs::read_dir(format!("/proc/{}/root", t.process)).is_ok()),
+    ("enter_folder_of_other", |t| fs::read_dir(format!("/proc/{}/cwd", t.process)).is_ok()),
     ("take_file_of_other", |t| {
         let Some(process) = opened(t) else { return false };
         // SAFETY: this takes numbers only.
