@@ -16,3 +16,10 @@ pub const LINES_COMPARED_MAX: usize = 50_000_000;
 
 /// Of a configuration file.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
+
+/// Of a session's file.
+pub const SESSION_BYTES_MAX: u64 = 256 << 20;
+
+pub const SESSION_RECORD_BYTES_MAX: usize = 16 << 20;
+
+pub const SESSIONS_LISTED_MAX: usize = 100_000;
