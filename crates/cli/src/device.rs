@@ -50,16 +50,7 @@ impl Chosen {
 /// The first card that the driver shows, if Flint can use it.
 fn card() -> Result<Listed, CudaError> {
     let card = Card::list()?.into_iter().next().ok_or(CudaError::NoCard)?;
-    let (major, minor) = card.capability;
-    if !usable(&card) {
-        let problem = format!("{} is sm_{major}{minor}; Flint needs sm_80 or later", card.name);
-        return Err(CudaError::Unsupported(problem));
-    }
-    Ok(card)
-}
-
-pub fn usable(card: &Listed) -> bool {
-    card.capability.0 >= 8
+    card.check().map(|()| card)
 }
 
 /// Whether weights of so many bytes are likely to fit, repacked and with some KV.
@@ -83,6 +74,6 @@ mod tests {
     #[test]
     fn a_model_fits_with_room_for_its_kv() {
         let card = Listed { name: "a card".into(), bytes: 16 << 30, capability: (9, 0) };
-        assert!(usable(&card) && fits(&card, 11 << 30) && !fits(&card, 12 << 30));
+        assert!(card.check().is_ok() && fits(&card, 11 << 30) && !fits(&card, 12 << 30));
     }
 }

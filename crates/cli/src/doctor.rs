@@ -1,7 +1,7 @@
 //! `flint doctor`: what was found, what is missing, and how to get it.
 
 use crate::config::Config;
-use crate::device::{fits, usable};
+use crate::device::fits;
 use crate::error::CliError;
 use crate::progress::Spinner;
 use flint_engine::device::cpu::{Isa, default_threads, read_bandwidth};
@@ -81,7 +81,7 @@ fn gpu() -> Check {
         _ => return found("gpu", "none; the CPU is used"),
     };
     let shown: Vec<String> = cards.iter().map(describe).collect();
-    if !cards.iter().any(usable) {
+    if !cards.iter().any(|card| card.check().is_ok()) {
         return note("gpu", shown.join("; "), "Flint needs sm_80 or later; the CPU is used.");
     }
     if !compiler_present() {

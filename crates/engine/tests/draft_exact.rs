@@ -14,7 +14,7 @@ use flint_engine::message::{Base, Command, Generate, SequenceId};
 use flint_engine::model::Loaded;
 use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
-use golden_data::{Prompt, Reference, files};
+use golden_data::{MODELS, Prompt, Reference, files};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -57,19 +57,6 @@ fn check<D: Device + 'static>(name: &str, device: impl Fn() -> D) {
         }
     }
 }
-
-const MODELS: [&str; 10] = [
-    "llama",
-    "llama3",
-    "qwen2",
-    "qwen3",
-    "qwen3-moe",
-    "gpt-oss",
-    "gpt-oss-mxfp4",
-    "quantised",
-    "quantised-moe",
-    "qwen3-fp8",
-];
 
 #[test]
 fn on_the_cpu() {

@@ -7,24 +7,9 @@ mod golden_data;
 
 use common::model_path;
 use flint_engine::device::cpu::Cpu;
-use golden_data::{Model, root, top};
-use serde::Deserialize;
+use golden_data::{Model, Text, nll, top};
 
 const DIFFERENCE_MAX: f64 = 0.005;
-
-#[derive(Deserialize)]
-struct Reference {
-    chunk: usize, // tokens that are computed together, afresh
-    models: Vec<Expected>,
-}
-
-#[derive(Deserialize)]
-struct Expected {
-    name: String,
-    perplexity: f64,
-    tokens: Vec<u32>,
-    top: Vec<u32>, // the most likely token before each token but the first of a chunk
-}
 
 /// What was found on a text.
 #[derive(Default)]
@@ -32,18 +17,6 @@ struct Found {
     nll: f64, // nats
     predicted: usize,
     agreed: usize, // top tokens
-}
-
-fn reference() -> Reference {
-    let json = std::fs::read(root().join("perplexity.json")).unwrap();
-    serde_json::from_slice(&json).unwrap()
-}
-
-/// Negative log-probability of a token.
-fn nll(logits: &[f32], token: u32) -> f64 {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
-    let total: f64 = logits.iter().map(|&logit| (logit as f64 - largest).exp()).sum();
-    total.ln() + largest - logits[token as usize] as f64
 }
 
 fn measure(model: &mut Model, tokens: &[u32], tops: &[u32], found: &mut Found) {
@@ -56,8 +29,7 @@ fn measure(model: &mut Model, tokens: &[u32], tops: &[u32], found: &mut Found) {
 }
 
 fn check(name: &str) {
-    let Reference { chunk, models } = reference();
-    let expected = models.into_iter().find(|model| model.name == name).unwrap();
+    let (chunk, expected) = Text::read(name);
     assert!(expected.tokens.len() >= 6000);
     let mut model = Model::load(&model_path(name), Cpu::new(2).unwrap(), 1, chunk);
     let mut found = Found::default();

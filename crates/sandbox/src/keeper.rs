@@ -29,24 +29,27 @@ pub fn keep(words: impl Iterator<Item = OsString>) -> i32 {
     }
 }
 
-fn keep_words(mut words: impl Iterator<Item = OsString>) -> Result<i32, String> {
+/// Why nothing was run.
+type Refusal = Box<dyn std::error::Error>;
+
+fn keep_words(mut words: impl Iterator<Item = OsString>) -> Result<i32, Refusal> {
     let policy = words.next().unwrap_or_default();
     let policy: Policy = serde_json::from_slice(policy.as_encoded_bytes())
         .map_err(|error| format!("its policy cannot be read: {error}"))?;
     let (Some(dashes), Some(program)) = (words.next(), words.next()) else {
-        return Err("there is no command".to_owned());
+        return Err("there is no command".into());
     };
     if dashes != OsStr::new("--") {
-        return Err("the command must follow `--`".to_owned());
+        return Err("the command must follow `--`".into());
     }
-    policy.check().map_err(|error| error.to_string())?;
+    policy.check()?;
     let mut command = Command::new(&program);
     command.args(words);
-    let caller = open_process(std::os::unix::process::parent_id()).map_err(|error| error.to_string())?;
-    tree::adopt_orphans().map_err(|error| error.to_string())?;
-    let (asked, asks) = UnixStream::pair().map_err(|error| error.to_string())?;
+    let caller = open_process(std::os::unix::process::parent_id())?;
+    tree::adopt_orphans()?;
+    let (asked, asks) = UnixStream::pair()?;
     let confinement = confinement(&policy, asks)?;
-    let stop = signals().map_err(|error| error.to_string())?;
+    let stop = signals()?;
     let confined = confinement.is_some();
     match spawn(command, confinement) {
         Ok(child) => {
@@ -56,7 +59,7 @@ fn keep_words(mut words: impl Iterator<Item = OsString>) -> Result<i32, String> 
                 wait(child, registrar, caller, stop)
             });
             tree::end();
-            code.map_err(|error| error.to_string())
+            Ok(code?)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             eprintln!("flint: {}: there is no such program", program.display());
@@ -66,16 +69,16 @@ fn keep_words(mut words: impl Iterator<Item = OsString>) -> Result<i32, String> 
             eprintln!("flint: {}: it may not be run", program.display());
             Ok(NOT_ALLOWED)
         }
-        Err(error) => Err(format!("{}: {error}", program.display())),
+        Err(error) => Err(format!("{}: {error}", program.display()).into()),
     }
 }
 
-fn confinement(policy: &Policy, keeper: UnixStream) -> Result<Option<Confinement>, String> {
+fn confinement(policy: &Policy, keeper: UnixStream) -> Result<Option<Confinement>, Refusal> {
     if policy.mode == Mode::DangerFullAccess {
         return Ok(None);
     }
-    check().map_err(|error| error.to_string())?;
-    Confinement::new(policy, keeper).map(Some).map_err(|error| error.to_string())
+    check()?;
+    Ok(Some(Confinement::new(policy, keeper)?))
 }
 
 fn spawn(mut command: Command, mut confinement: Option<Confinement>) -> io::Result<Child> {

@@ -1,26 +1,13 @@
 //! The tiny models of tests/golden on the card.
 
 use super::cuda;
-use crate::golden_data::{Model, Reference, files, top};
+use crate::golden_data::{MODELS, Model, Reference, files, top};
 use std::path::Path;
-
-const GOLDEN: [&str; 10] = [
-    "llama",
-    "llama3",
-    "qwen2",
-    "qwen3",
-    "qwen3-moe",
-    "gpt-oss",
-    "gpt-oss-mxfp4",
-    "quantised",
-    "quantised-moe",
-    "qwen3-fp8",
-];
 
 /// The tiny models against transformers: logits, the most likely tokens, greedy answers, cuts of the prompt.
 pub fn models() -> usize {
     println!("{:<26} {:>10} {:>12} {:>8} {:>6}", "model", "logits off", "top tokens", "greedy", "cuts");
-    GOLDEN
+    MODELS
         .iter()
         .flat_map(|name| files(name).into_iter().map(move |path| (name, path)))
         .map(|(name, path)| model(name, &path))

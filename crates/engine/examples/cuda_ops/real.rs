@@ -2,7 +2,7 @@
 
 use super::cuda;
 use crate::common;
-use crate::golden_data::{Model, root, top};
+use crate::golden_data::{Model, Text, nll, top};
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::device::{Device, cuda::Cuda};
 use flint_engine::limits::KV_BLOCK_TOKENS;
@@ -10,7 +10,6 @@ use flint_engine::load::ModelFile;
 use flint_engine::message::Base;
 use flint_engine::model::Loaded;
 use flint_engine::step::Engine;
-use serde::Deserialize;
 use std::path::Path;
 
 /// Of the CPU's perplexity.
@@ -18,23 +17,8 @@ const DIFFERENCE_MAX: f64 = 0.005;
 const PROMPTS: usize = 16;
 const ANSWER: u32 = 48;
 
-#[derive(Deserialize)]
-struct Text {
-    chunk: usize, // tokens that are computed together, afresh
-    models: Vec<Expected>,
-}
-
-#[derive(Deserialize)]
-struct Expected {
-    name: String,
-    perplexity: f64,
-    tokens: Vec<u32>,
-}
-
 pub fn real(name: &str, path: &Path) -> usize {
-    let json = std::fs::read(root().join("perplexity.json")).unwrap();
-    let Text { chunk, models } = serde_json::from_slice(&json).unwrap();
-    let expected = models.into_iter().find(|model| model.name == name).unwrap();
+    let (chunk, expected) = Text::read(name);
     let cpu = Cpu::new(default_threads()).unwrap();
     let on_cpu = perplexity(path, cpu, &expected.tokens, chunk);
     let on_card = perplexity(path, cuda().replaying(), &expected.tokens, chunk);
@@ -62,9 +46,7 @@ fn perplexity<D: Device + 'static>(path: &Path, device: D, tokens: &[u32], chunk
         model.prefill(0, tokens, usize::MAX, &mut |position, logits| {
             tops.push(top(logits));
             let Some(&next) = tokens.get(position + 1) else { return };
-            let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
-            let total: f64 = logits.iter().map(|&logit| (logit as f64 - largest).exp()).sum();
-            nats += total.ln() + largest - logits[next as usize] as f64;
+            nats += nll(logits, next);
             count += 1;
         });
     }

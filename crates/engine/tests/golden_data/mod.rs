@@ -10,6 +10,51 @@ use flint_engine::runner::Runner;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
+/// All tiny models.
+pub const MODELS: [&str; 10] = [
+    "llama",
+    "llama3",
+    "qwen2",
+    "qwen3",
+    "qwen3-moe",
+    "gpt-oss",
+    "gpt-oss-mxfp4",
+    "quantised",
+    "quantised-moe",
+    "qwen3-fp8",
+];
+
+/// What the reference says of real models on a fixed text.
+#[derive(Deserialize)]
+pub struct Text {
+    pub chunk: usize, // tokens that are computed together, afresh
+    models: Vec<Expected>,
+}
+
+#[derive(Deserialize)]
+pub struct Expected {
+    name: String,
+    pub perplexity: f64,
+    pub tokens: Vec<u32>,
+    pub top: Vec<u32>, // the most likely token before each token but the first of a chunk
+}
+
+impl Text {
+    /// The chunk, and what is expected of one model.
+    pub fn read(name: &str) -> (usize, Expected) {
+        let json = std::fs::read(root().join("perplexity.json")).unwrap();
+        let Text { chunk, models } = serde_json::from_slice(&json).unwrap();
+        (chunk, models.into_iter().find(|model| model.name == name).unwrap())
+    }
+}
+
+/// Negative log-probability of a token.
+pub fn nll(logits: &[f32], token: u32) -> f64 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
+    let total: f64 = logits.iter().map(|&logit| (logit as f64 - largest).exp()).sum();
+    total.ln() + largest - logits[token as usize] as f64
+}
+
 /// What the reference says of one tiny model.
 #[derive(Deserialize)]
 pub struct Reference {

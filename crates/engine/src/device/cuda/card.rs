@@ -22,6 +22,11 @@ pub struct Listed {
 }
 
 impl Listed {
+    /// Whether the operations run on it.
+    pub fn check(&self) -> Result<(), CudaError> {
+        new_enough(&self.name, self.capability)
+    }
+
     fn of(ordinal: i32) -> Result<Listed, CudaError> {
         use sys::CUdevice_attribute as Attribute;
         let device = result::device::get(ordinal).doing("asking for a card")?;
@@ -38,6 +43,16 @@ impl Listed {
                         .doing("asking for the capability")?,
                 ),
             })
+        }
+    }
+}
+
+pub(super) fn new_enough(name: &str, (major, minor): (i32, i32)) -> Result<(), CudaError> {
+    match major >= 8 {
+        true => Ok(()),
+        false => {
+            let problem = format!("{name} is sm_{major}{minor}; Flint needs sm_80 or later");
+            Err(CudaError::Unsupported(problem))
         }
     }
 }

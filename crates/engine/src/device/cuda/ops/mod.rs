@@ -19,6 +19,7 @@ pub use buffer::Buffer;
 pub use kernels::compile_operations;
 pub use weights::{Experts, Matrix, Vector};
 
+use super::card::new_enough;
 use super::{Card, CudaError, Doing};
 use crate::batch::Batch;
 use crate::device::{Attention, Device, DeviceError, Head, Mixture, Mlp, Norm};
@@ -91,11 +92,7 @@ impl Cuda {
     /// The first card. What is compiled for it is kept in `folder`.
     pub fn open(folder: &Path) -> Result<Cuda, CudaError> {
         let card = Card::open()?;
-        if card.capability.0 < 8 {
-            let (major, minor) = card.capability;
-            let problem = format!("{} is sm_{major}{minor}; Flint needs sm_80 or later", card.name);
-            return Err(CudaError::Unsupported(problem));
-        }
+        new_enough(&card.name, card.capability)?;
         Ok(Cuda {
             kernels: Kernels::load(&card, folder)?,
             attention: None,
