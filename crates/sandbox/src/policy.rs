@@ -40,6 +40,8 @@ pub struct Limits {
 pub enum PolicyError {
     #[error("{0}: a path of a sandbox must be absolute, without `..`")]
     Relative(PathBuf),
+    #[error("{0:?}: a path of a sandbox must be UTF-8: the keeper is told it as text")]
+    NotText(PathBuf),
     #[error("{folder} holds {secret}, which must stay unreadable: work in a folder of its own")]
     HoldsSecret { folder: PathBuf, secret: PathBuf },
     #[error("{folder} lies within {secret}, which must stay unreadable: work in another folder")]
@@ -74,11 +76,14 @@ impl Policy {
     }
 
     pub(crate) fn check(&self) -> Result<(), PolicyError> {
+        let all = || [&self.root, &self.temporary].into_iter().chain(&self.writable).chain(&self.secrets);
+        if let Some(path) = all().find(|path| path.to_str().is_none()) {
+            return Err(PolicyError::NotText(path.clone()));
+        }
         if self.mode == Mode::DangerFullAccess {
             return Ok(());
         }
-        let all = [&self.root, &self.temporary].into_iter().chain(&self.writable).chain(&self.secrets);
-        for path in all {
+        for path in all() {
             let plain = path.components().all(|part| part != std::path::Component::ParentDir);
             if !path.is_absolute() || !plain {
                 return Err(PolicyError::Relative(path.clone()));

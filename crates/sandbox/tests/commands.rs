@@ -3,6 +3,7 @@
 mod support;
 
 use flint_sandbox::{Limits, Mode, Policy, PolicyError, REFUSED, Sandbox};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -204,7 +205,9 @@ fn folders_with_secrets_are_no_workspace() {
     home.root = outside.work.join("link");
     assert!(matches!(Sandbox::new(home.clone(), ESCAPE.into()), Err(PolicyError::HoldsSecret { .. })));
     home.root = "relative".into();
-    assert!(matches!(Sandbox::new(home, ESCAPE.into()), Err(PolicyError::Relative(_))));
+    assert!(matches!(Sandbox::new(home.clone(), ESCAPE.into()), Err(PolicyError::Relative(_))));
+    home.root = std::ffi::OsStr::from_bytes(b"/\xff").into();
+    assert!(matches!(Sandbox::new(home, ESCAPE.into()), Err(PolicyError::NotText(_))));
 }
 
 #[test]
