@@ -10,4 +10,6 @@ pub mod files;
 pub mod limits;
 pub mod patch;
 pub mod root;
+pub mod rules;
 pub mod sessions;
+pub mod talk;
