@@ -13,3 +13,4 @@ pub mod root;
 pub mod rules;
 pub mod sessions;
 pub mod talk;
+pub mod tools;

@@ -23,3 +23,60 @@ pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 pub const SESSION_RECORD_BYTES_MAX: usize = 16 << 20;
 
 pub const SESSIONS_LISTED_MAX: usize = 100_000;
+
+/// Of a command line.
+pub const COMMAND_BYTES_MAX: usize = 64 << 10;
+
+/// The longest that a command may run, whatever it is given.
+pub const COMMAND_SECONDS_MAX: u64 = 3_600;
+
+/// What a command that is told to end may still take for it.
+pub const COMMAND_END_MILLISECONDS_MAX: u64 = 10_000;
+
+/// Of a command's output, that a model reads: its beginning and its end.
+pub const OUTPUT_HEAD_BYTES_MAX: usize = 8 << 10;
+pub const OUTPUT_TAIL_BYTES_MAX: usize = 16 << 10;
+
+/// Of a command's output, that whoever watches sees.
+pub const OUTPUT_STREAMED_BYTES_MAX: u64 = 4 << 20;
+
+/// A command that writes more is ended.
+pub const OUTPUT_READ_BYTES_MAX: u64 = 256 << 20;
+
+/// Of a file that is read at once, and of one of its lines.
+pub const READ_BYTES_MAX: usize = 32 << 10;
+pub const READ_LINE_BYTES_MAX: usize = 2_000;
+
+/// Lines of a file that are read unless more are asked for.
+pub const READ_LINES: usize = 400;
+
+/// What stands in a folder and is looked at.
+pub const FOLDER_ENTRIES_MAX: usize = 100_000;
+
+/// What is looked at in one walk over folders, how deep it goes, and how long it takes.
+pub const WALK_ENTRIES_MAX: usize = 500_000;
+pub const WALK_DEPTH_MAX: usize = 64;
+pub const WALK_MILLISECONDS_MAX: u64 = 10_000;
+
+/// Of a `.gitignore`.
+pub const IGNORE_BYTES_MAX: usize = 1 << 20;
+
+/// Names that are listed at once.
+pub const LISTED_MAX: usize = 500;
+
+/// Lines that a search finds, their bytes together, and those of one of them.
+pub const FOUND_LINES_MAX: usize = 200;
+pub const FOUND_BYTES_MAX: usize = 24 << 10;
+pub const FOUND_LINE_BYTES_MAX: usize = 300;
+
+/// Of a search's pattern or glob, and of what it is compiled to.
+pub const PATTERN_BYTES_MAX: usize = 4_096;
+pub const PATTERN_COMPILED_BYTES_MAX: usize = 10 << 20;
+
+/// Of one file's difference, as it is shown.
+pub const DIFF_BYTES_MAX: usize = 256 << 10;
+pub const DIFF_MILLISECONDS_MAX: u64 = 500;
+
+/// Files that are put back if a command changes them, and their bytes together.
+pub const WATCHED_FILES_MAX: usize = 2_000;
+pub const WATCHED_BYTES_MAX: usize = 16 << 20;

@@ -1,11 +1,13 @@
 //! A folder that nothing leaves: names from outside are looked up by the kernel, which does not follow them out of it.
 
-use crate::limits::{FILE_BYTES_MAX, PATH_BYTES_MAX};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use crate::limits::{FILE_BYTES_MAX, FOLDER_ENTRIES_MAX, PATH_BYTES_MAX};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// An open folder.
@@ -17,6 +19,22 @@ pub struct Root {
 /// A path beneath a root, as a model or a person writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(PathBuf);
+
+/// One of what stands in a folder.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    pub name: OsString,
+    pub kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    File,
+    Folder,
+    Link,
+    /// A pipe, a socket, a device.
+    Other,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -119,6 +137,33 @@ impl Root {
         }
     }
 
+    /// What stands in a folder (none: in this one), by name, and whether that is all.
+    pub fn entries(&self, name: Option<&Name>) -> Result<(Vec<Entry>, bool), FileError> {
+        let here = Name(PathBuf::from("."));
+        let name = name.unwrap_or(&here);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = self.beneath(name, name.path(), flags)?;
+        let failed = |error: Errno| failed(name, error.into());
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let file = OsStr::from_bytes(entry.file_name().to_bytes());
+            if file == "." || file == ".." {
+                continue;
+            }
+            if entries.len() >= FOLDER_ENTRIES_MAX {
+                return Ok((entries, false));
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => kind(&folder, file),
+                known => known.into(),
+            };
+            entries.push(Entry { name: file.to_owned(), kind });
+        }
+        entries.sort();
+        Ok((entries, true))
+    }
+
     /// Whether something has this name, be it a link.
     pub fn has(&self, name: &Name) -> bool {
         self.beneath(name, name.path(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC).is_ok()
@@ -186,6 +231,23 @@ impl Root {
             error => failed(name, error.into()),
         })
     }
+}
+
+impl From<FileType> for Kind {
+    fn from(kind: FileType) -> Kind {
+        match kind {
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Folder,
+            FileType::Symlink => Kind::Link,
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// For file systems that do not say it with the name. What is gone since is nothing that could be opened.
+fn kind(folder: &OwnedFd, file: &OsStr) -> Kind {
+    let about = rustix::fs::statat(folder, file, AtFlags::SYMLINK_NOFOLLOW);
+    about.map_or(Kind::Other, |about| FileType::from_raw_mode(about.st_mode).into())
 }
 
 pub(crate) fn failed(name: &Name, error: std::io::Error) -> FileError {
