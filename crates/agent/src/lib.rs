@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod approve;
 pub mod config;
 pub mod files;
 pub mod limits;

@@ -14,6 +14,9 @@ pub const PATH_BYTES_MAX: usize = 4_096;
 /// Lines of a file that are compared with those of a hunk, over all places where it could stand.
 pub const LINES_COMPARED_MAX: usize = 50_000_000;
 
+/// Likewise for the text of an edit.
+pub const EDIT_LINES_COMPARED_MAX: usize = 5_000_000;
+
 /// Of a configuration file.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 
@@ -80,3 +83,11 @@ pub const DIFF_MILLISECONDS_MAX: u64 = 500;
 /// Files that are put back if a command changes them, and their bytes together.
 pub const WATCHED_FILES_MAX: usize = 2_000;
 pub const WATCHED_BYTES_MAX: usize = 16 << 20;
+
+/// Programs that one command line runs.
+pub const SIMPLE_COMMANDS_MAX: usize = 64;
+
+/// Of the file of rules, how many it holds, and the words of one.
+pub const RULES_BYTES_MAX: u64 = 1 << 20;
+pub const RULES_MAX: usize = 1_000;
+pub const RULE_WORDS_MAX: usize = 64;

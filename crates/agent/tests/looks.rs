@@ -108,14 +108,16 @@ fn nothing_outside_is_reached() {
         shop.edit(path, "marmalade", "jam").unwrap_err();
         shop.edit(path, "", "jam").unwrap_err();
     }
-    for path in ["out", "magic", "..", "/", "../outside", "magic/etc"] {
+    for path in ["out", "magic", "..", "/", "../outside", "magic/etc", "secret.txt", "out/secret.txt"] {
         shop.list(Some(path), 2).unwrap_err();
+        shop.search("marmalade", Some(path), None).unwrap_err();
     }
     let listed = shop.list(None, 9).unwrap();
     assert_eq!(
         listed,
         "inner/\ninner/file.txt\nmagic (a link)\nout (a link)\nrelative.txt (a link)\nsecret.txt (a link)\n"
     );
+    assert_eq!(shop.search("marmalade|needle", None, None).unwrap(), "inner/file.txt:1:needle\n");
     assert_eq!(std::fs::read_to_string(outside).unwrap(), "marmalade\n");
     // A folder that becomes a link after the edit was made up.
     let edited = shop.edit("inner/secret.txt", "", "jam").unwrap();
@@ -161,6 +163,8 @@ fn secrets_are_refused() {
         assert!(matches!(shop.read(path, None, None), Err(ToolError::Secret(_))), "{path}");
         assert!(matches!(shop.edit(path, "marmalade", ""), Err(ToolError::Secret(_))), "{path}");
     }
+    assert_eq!(shop.search("marmalade", None, None).unwrap(), "[nothing matches]\n");
+    assert!(matches!(shop.search("marmalade", Some("keys/private"), None), Err(ToolError::Secret(_))));
 }
 
 #[test]
@@ -188,10 +192,58 @@ fn what_git_ignores_is_not_listed() {
     // What is asked for by name is shown.
     assert_eq!(shop.list(Some("target"), 1).unwrap(), "target/x\n");
     assert!(matches!(shop.list(Some("scr"), 1), Err(ToolError::Missing { .. })));
+    assert!(shop.list(Some("keep.log"), 1).unwrap_err().to_string().ends_with("is not a folder"));
     (0..600).for_each(|number| place.write(&format!("many/{number}"), ""));
     let listed = shop.list(Some("many"), 1).unwrap();
     assert_eq!(listed.lines().count(), 501);
     assert!(listed.ends_with("[there is more: list a folder of these, or less deep]\n"));
+}
+
+#[test]
+fn lines_are_found() {
+    let place = Place::new();
+    place.write(".gitignore", "/target\n");
+    place.write("src/a.rs", "fn one() {}\r\nfn two(x: [u8; 2]) {}\n");
+    place.write("src/b.py", "def one():\n  pass\n");
+    place.write("target/c.rs", "fn one() {}\n");
+    place.write(".git/d.rs", "fn one() {}\n");
+    place.write("latin.rs", b"fn one() { gr\xfcn }\n");
+    place.write("image.rs", b"\0\0fn one()");
+    let shop = shop(&place);
+    let search = |pattern: &str, path, glob| shop.search(pattern, path, glob).unwrap();
+    let latin = "latin.rs:1:fn one() { gr\u{fffd}n }\n";
+    assert_eq!(search(r"fn \w+\(\)", None, None), format!("{latin}src/a.rs:1:fn one() {{}}\n"));
+    assert_eq!(search("one", None, Some("*.py")), "src/b.py:1:def one():\n");
+    assert_eq!(search("one", Some("src"), Some("!*.py")), "src/a.rs:1:fn one() {}\n");
+    assert_eq!(search("one", None, Some("src/**")).lines().count(), 2);
+    assert_eq!(search("^  pass$", Some("src/b.py"), None), "src/b.py:2:  pass\n");
+    assert_eq!(search("zebra", None, None), "[nothing matches]\n");
+    let literal = search("two(x: [", None, None);
+    assert!(
+        literal.starts_with("src/a.rs:2:fn two(x: [u8; 2]) {}\n[the pattern is no regular expression ("),
+        "{literal}"
+    );
+    let costly = search("((a{100}){100}){100}", None, None);
+    assert!(costly.contains("no regular expression"), "{costly}");
+    assert!(matches!(shop.search("", None, None), Err(ToolError::Pattern(_))));
+    assert!(matches!(shop.search("a", None, Some("{a")), Err(ToolError::Glob { .. })));
+    assert!(matches!(shop.search("a", Some("scr"), None), Err(ToolError::Missing { .. })));
+}
+
+#[test]
+fn a_search_has_bounds() {
+    let place = Place::new();
+    place.write("long", "needle\n".repeat(10_000));
+    place.write("wide", "ä".repeat(5_000) + "needle\n");
+    place.write(&format!("deep/{}file", "d/".repeat(100)), "");
+    let shop = shop(&place);
+    let found = shop.search("needle", Some("long"), None).unwrap();
+    assert_eq!(found.lines().count(), 201);
+    assert!(found.ends_with("[there are more: search beneath a folder, or for less]\n"));
+    let wide = shop.search("needle", Some("wide"), None).unwrap();
+    assert!(wide.ends_with("ä [... 9706 more bytes]\n") && wide.len() < 400, "{wide}");
+    let deep = shop.search("nothing", Some("deep"), None).unwrap();
+    assert_eq!(deep, "[nothing matches]\n[not all files were searched: search beneath a folder]\n");
 }
 
 #[test]
@@ -347,7 +399,7 @@ fn what_git_and_agents_run_is_put_back() {
         }
     }
     // A repository that went and comes back is as it was.
-    assert_eq!(output(&shop, "mv .git away").notes, [String::new(); 0]);
+    assert!(output(&shop, "mv .git away").notes.is_empty());
     let ran = output(&shop, "mv away .git && git config alias.st '!evil'");
     assert!(ran.notes[0].starts_with("`.git/config` was changed"), "{ran:?}");
     assert_eq!(place.says(".git/config"), config);

@@ -5,7 +5,7 @@
 
 use super::{ToolError, Workshop};
 use crate::files::Change;
-use crate::limits::LINES_COMPARED_MAX;
+use crate::limits::EDIT_LINES_COMPARED_MAX;
 use crate::root::Name;
 use std::ops::Range;
 
@@ -69,7 +69,7 @@ fn find(name: &Name, text: &str, old: &str, new: &str) -> Result<Place, ToolErro
     let mut page = Page::new(text, old);
     match page.place(new) {
         Some(place) => Ok(place),
-        None if page.compared > LINES_COMPARED_MAX => {
+        None if page.compared > EDIT_LINES_COMPARED_MAX => {
             Err(no_place("finding the text takes too long: give fewer lines, which stand once".to_owned()))
         }
         None => Err(no_place(page.nearest())),
@@ -124,7 +124,7 @@ impl<'a> Page<'a> {
     fn matches(&mut self, at: usize, shift: Shift<'_>) -> bool {
         for (wanted, line) in self.wanted.iter().zip(&self.lines[at..]) {
             self.compared += 1;
-            if self.compared > LINES_COMPARED_MAX {
+            if self.compared > EDIT_LINES_COMPARED_MAX {
                 return false;
             }
             let (wanted, line) = (wanted.trim_end(), line.trim_end());

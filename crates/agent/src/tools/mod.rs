@@ -10,6 +10,7 @@ mod list;
 mod near;
 mod output;
 mod read;
+mod search;
 mod shell;
 mod terminal;
 mod walk;
@@ -28,8 +29,8 @@ use std::sync::Mutex;
 #[derive(Debug)]
 pub struct Workshop {
     root: Root,
-    folder: PathBuf, // the same, without links on the way
-    secrets: Vec<PathBuf>,
+    folder: PathBuf,       // the same, without links on the way
+    secrets: Vec<PathBuf>, // those within it, and where they lead
     network: bool,
     confined: Sandbox,
     free: Sandbox, // for what a person has said yes to
@@ -71,6 +72,12 @@ pub enum ToolError {
     NotRun(String),
 }
 
+/// Only what lies within the folder could be reached by a name.
+fn within(folder: &Path, secrets: &[PathBuf]) -> Vec<PathBuf> {
+    let real = secrets.iter().filter_map(|secret| secret.canonicalize().ok());
+    real.chain(secrets.iter().cloned()).filter(|secret| secret.starts_with(folder)).collect()
+}
+
 fn likely(near: &[String]) -> String {
     match near {
         [] => ": list the folder to see what is".to_owned(),
@@ -86,8 +93,8 @@ impl Workshop {
         let free = Policy { mode: Mode::DangerFullAccess, ..policy.clone() };
         Ok(Workshop {
             root: Root::open(&folder).map_err(unreadable)?,
+            secrets: within(&folder, &policy.secrets),
             folder,
-            secrets: policy.secrets.clone(),
             network: policy.network,
             mode: policy.mode,
             free: Sandbox::new(free, program.clone())?,
@@ -123,11 +130,12 @@ impl Workshop {
 
     /// Secrets are not read, whatever links lead to them.
     fn not_secret(&self, name: &Name) -> Result<(), ToolError> {
+        if self.secrets.is_empty() {
+            return Ok(());
+        }
         let path = self.folder.join(name.path());
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
-        let real_of = |secret: &PathBuf| secret.canonicalize().unwrap_or_else(|_| secret.clone());
-        let holds = |secret: &PathBuf| path.starts_with(secret) || real.starts_with(real_of(secret));
-        match self.secrets.iter().any(holds) {
+        match self.secrets.iter().any(|secret| path.starts_with(secret) || real.starts_with(secret)) {
             true => Err(ToolError::Secret(name.clone())),
             false => Ok(()),
         }
@@ -145,6 +153,9 @@ impl Workshop {
     /// What came of a look at a folder, or what may have been meant by its name.
     fn or_near<T>(&self, outcome: Result<T, ToolError>, name: Option<Name>) -> Result<T, ToolError> {
         match (outcome, name) {
+            (Err(ToolError::File(FileError::Missing(_))), Some(name)) if self.root.has(&name) => {
+                Err(FileError::NotAFolder(name).into())
+            }
             (Err(ToolError::File(FileError::Missing(_))), Some(name)) => {
                 Err(ToolError::Missing { near: self.near(&name), name })
             }

@@ -76,6 +76,7 @@ impl Workshop {
                 if visit(&found).is_break() {
                     return Ok(Walked::Enough);
                 }
+                whole &= found.kind != Kind::Folder || found.depth < WALK_DEPTH_MAX;
                 if found.kind == Kind::Folder && found.depth < depth_max.min(WALK_DEPTH_MAX) {
                     let ignores = self.ignores(&found.name, Rc::clone(&folder.ignores));
                     folders.push_back(Folder { name: Some(found.name), ignores, depth: found.depth });
