@@ -1,17 +1,34 @@
-//! The coding agent. So far: what it is told to be (`config`), what it remembers (`sessions`), and how it changes files.
+//! The coding agent: what it is told to be, how it asks a model, what it does for it, and what it remembers.
 //!
-//! What a model wants changed is text (`patch`). It becomes a list of changes, all of them known before the first file is
-//! touched, and these are made together or not at all (`files`), beneath one folder (`root`).
+//! Follow a turn from `turn`: a person's words join the conversation (`history`, on disk in `sessions`), the model is asked
+//! (`client`), and what it calls for is done (`tools`) if it may be (`approve`). What a model wants changed is text (`patch`,
+//! `tools::edit`). It becomes a list of changes, all of them known before the first file is touched, and these are made
+//! together or not at all (`files`), beneath one folder (`root`). Whoever shows all that speaks `talk` and nothing else.
 
 #![forbid(unsafe_code)]
 
+mod agent;
 pub mod approve;
+pub mod client;
 pub mod config;
+pub mod facts;
 pub mod files;
+pub mod headless;
+pub mod history;
 pub mod limits;
 pub mod patch;
+pub mod prompt;
+pub mod provider;
+mod rewind;
 pub mod root;
 pub mod rules;
+mod server;
 pub mod sessions;
+pub mod settings;
+mod shorten;
 pub mod talk;
 pub mod tools;
+mod turn;
+mod undo;
+
+pub use agent::{Agent, Setup};

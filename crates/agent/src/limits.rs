@@ -91,3 +91,29 @@ pub const SIMPLE_COMMANDS_MAX: usize = 64;
 pub const RULES_BYTES_MAX: u64 = 1 << 20;
 pub const RULES_MAX: usize = 1_000;
 pub const RULE_WORDS_MAX: usize = 64;
+
+/// Of an event of a server.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// Of a document of a server.
+pub const BODY_BYTES_MAX: u64 = 64 << 20;
+
+/// Events of a server that nobody has looked at yet.
+pub const EVENTS_WAITING_MAX: usize = 1_024;
+
+/// Files that a person names and the model is shown.
+pub const MENTIONED_FILES_MAX: usize = 5;
+
+pub const MENTIONED_BYTES_MAX: usize = 24 << 10;
+
+/// Requests of one turn: a model that goes round in circles is stopped.
+pub const REQUESTS_A_TURN_MAX: u64 = 100;
+
+/// Texts that wait to be said.
+pub const WAITING_MAX: usize = 256;
+
+/// Times that a turn is told that its check failed.
+pub const CHECKS_A_TURN_MAX: u32 = 4;
+
+/// Of files that edits are held to.
+pub const EDITED_BYTES_MAX: usize = 96 << 10;

@@ -10,19 +10,35 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Order {
     /// Begins a turn; while one runs, the next one.
-    Submit { text: String },
+    Submit {
+        text: String,
+    },
     /// Goes into the running turn now; without one it begins a turn. Whoever sends it gives it a number of its own.
-    Steer { number: u64, text: String },
+    Steer {
+        number: u64,
+        text: String,
+    },
     /// Begins the next turn.
-    Queue { number: u64, text: String },
+    Queue {
+        number: u64,
+        text: String,
+    },
     /// Changes what still waits.
-    Edit { number: u64, text: String },
+    Edit {
+        number: u64,
+        text: String,
+    },
     /// Takes back what still waits.
-    Withdraw { number: u64 },
+    Withdraw {
+        number: u64,
+    },
     /// Ends the running turn and keeps what is done.
     Interrupt,
     /// Answers `Event::Asked`.
-    Decide { item: String, decision: Decision },
+    Decide {
+        item: String,
+        decision: Decision,
+    },
     /// A person began to type: the prompt is made warm.
     Warm,
     /// Makes the conversation short.
@@ -32,9 +48,13 @@ pub enum Order {
     /// Takes an undo back.
     Redo,
     /// From the next turn on.
-    Model { name: String },
+    Model {
+        name: String,
+    },
     /// Turns are served sooner, at a higher price.
-    Fast { on: bool },
+    Fast {
+        on: bool,
+    },
     /// Asks the server what it serves; `Event::Probed` answers.
     Probe,
     End,
@@ -54,24 +74,46 @@ pub enum Decision {
 /// What happens.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    Began { session: String },
+    Began {
+        session: String,
+    },
     Connection(Connection),
     TurnBegan,
     ItemBegan(Item),
     /// More of a message, of thoughts or of a command's output. What a model or a command wrote: not safe for a terminal.
-    ItemGrew { id: String, text: String },
+    ItemGrew {
+        id: String,
+        text: String,
+    },
     ItemEnded(Item),
     /// What comes waits for a decision.
     Asked(Question),
     /// What was steered or queued, and how far it is.
-    Sent { number: u64, text: String, how: How, state: State },
-    TurnEnded { outcome: Outcome, figures: Figures },
+    Sent {
+        number: u64,
+        text: String,
+        how: How,
+        state: State,
+    },
+    TurnEnded {
+        outcome: Outcome,
+        figures: Figures,
+    },
     /// What the agent undid or made again: files, and the first words of the turn.
-    Rewound { undone: bool, turn: String, files: Vec<String> },
-    Compacted { tokens_before: u64, tokens_after: u64 },
+    Rewound {
+        undone: bool,
+        turn: String,
+        files: Vec<String>,
+    },
+    Compacted {
+        tokens_before: u64,
+        tokens_after: u64,
+    },
     Probed(Box<Probe>),
     /// Something a person should know: a setting that is ignored, a cache that broke.
-    Notice { text: String },
+    Notice {
+        text: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,8 +122,12 @@ pub enum Connection {
     /// One warm WebSocket.
     Open,
     /// A request for each turn, and why.
-    Requests { why: String },
-    Lost { why: String },
+    Requests {
+        why: String,
+    },
+    Lost {
+        why: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -93,18 +139,48 @@ pub struct Item {
 #[derive(Debug, Clone, PartialEq)]
 pub enum What {
     /// What the person said.
-    Said { text: String },
-    Message { text: String },
-    Reasoning { text: String },
-    Command { command: String, output: String, code: Option<i32>, took: Duration, progress: Progress },
+    Said {
+        text: String,
+    },
+    Message {
+        text: String,
+    },
+    Reasoning {
+        text: String,
+    },
+    Command {
+        command: String,
+        output: String,
+        code: Option<i32>,
+        took: Duration,
+        progress: Progress,
+    },
     /// Files that were changed together.
-    Files { changes: Vec<FileChange>, progress: Progress },
+    Files {
+        changes: Vec<FileChange>,
+        progress: Progress,
+    },
     /// A tool that only looks: read, search, list.
-    Look { tool: String, about: String, output: String, progress: Progress },
+    Look {
+        tool: String,
+        about: String,
+        output: String,
+        progress: Progress,
+    },
     /// Work of another agent.
-    Agent { name: String, task: String, report: String, figures: Figures, progress: Progress },
-    Plan { steps: Vec<Step> },
-    Trouble { message: String },
+    Agent {
+        name: String,
+        task: String,
+        report: String,
+        figures: Box<Figures>,
+        progress: Progress,
+    },
+    Plan {
+        steps: Vec<Step>,
+    },
+    Trouble {
+        message: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +252,9 @@ pub enum State {
     /// The model reads it.
     Applied,
     Withdrawn,
-    Failed { why: String },
+    Failed {
+        why: String,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -212,7 +290,7 @@ pub struct Figures {
     pub tokens_reasoning: u64,
     pub took: Duration,
     pub first_token: Option<Duration>, // from Enter
-    pub tokens_a_second: Option<f64>,  // of the last response, as its server measured it, else as seen from here
+    pub tokens_a_second: Option<f64>, // of the last response, as its server measured it, else as seen from here
     pub queued: Option<Duration>,
     pub context: Context,
 }

@@ -56,6 +56,27 @@ pub enum DeviceName {
 }
 
 impl ModelArgs {
+    /// The same, but for the model, for a process that loads it.
+    pub fn passed_on(&self) -> Vec<String> {
+        let device = match self.device {
+            DeviceName::Auto => "auto",
+            DeviceName::Cpu => "cpu",
+            DeviceName::Cuda => "cuda",
+        };
+        let mut words = vec!["--device".to_owned(), device.to_owned()];
+        let numbers = [("--threads", self.threads.map(u32::from)), ("--kv-tokens", self.kv_tokens)];
+        for (flag, number) in numbers {
+            words.extend(number.iter().flat_map(|number| [flag.to_owned(), number.to_string()]));
+        }
+        if self.no_speculation {
+            words.push("--no-speculation".to_owned());
+        }
+        if let Some(script) = &self.scripted {
+            words.extend(["--scripted".to_owned(), script.display().to_string()]);
+        }
+        words
+    }
+
     /// Whether tokens may be guessed. A script plays one token a pass, at the rate that it says.
     pub fn speculates(&self) -> bool {
         !self.no_speculation && self.scripted.is_none()
@@ -64,6 +85,9 @@ impl ModelArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Let the coding agent do one task in this folder, without a terminal
+    #[command(alias = "e")]
+    Exec(ExecArgs),
     /// Answer one prompt on standard output
     Run(RunArgs),
     /// Fetch a model: resumes, checks the digest, moves it into place whole
@@ -88,6 +112,77 @@ pub enum Command {
     /// The process that holds a model; started by flint itself
     #[command(hide = true)]
     Worker(WorkerArgs),
+}
+
+/// How the agent works, for all of its commands.
+#[derive(Debug, Clone, Args)]
+pub struct AgentArgs {
+    /// Work in this folder instead of the current one
+    #[arg(short = 'C', long, value_name = "DIR")]
+    pub cd: Option<std::path::PathBuf>,
+    /// Settings of this name, from [profiles.NAME] or NAME.config.toml
+    #[arg(short, long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// A setting for this run; may be given several times
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub config: Vec<String>,
+    /// What commands may write: read-only, workspace-write or danger-full-access
+    #[arg(short, long, value_name = "MODE")]
+    pub sandbox: Option<String>,
+    /// When a person is asked: untrusted, on-request, on-failure or never
+    #[arg(short, long, value_name = "POLICY")]
+    pub ask_for_approval: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Standard output has the last message, or with --json one event a line; all else goes to standard error.\n\n\
+        Exit codes: 0 done, 1 the turn failed, 2 usage, 3 settings, 4 the model is not to be had or another one answered, \
+        5 something needs a yes, 6 the check failed, 124 time limit, 130 interrupted.\n\n\
+        Examples:\n  \
+        flint exec 'Add a --version flag to cli.py'\n  \
+        flint exec --verify 'cargo test' 'Make the parser accept trailing commas in parser.rs'\n  \
+        git diff | flint exec -\n  \
+        flint exec resume --last 'Now add a test'"
+)]
+pub struct ExecArgs {
+    /// The task, or - for standard input
+    pub prompt: Option<String>,
+    #[command(flatten)]
+    pub agent: AgentArgs,
+    /// One event a line on standard output, as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// The last message must be JSON under the schema in this file
+    #[arg(long, value_name = "FILE")]
+    pub output_schema: Option<std::path::PathBuf>,
+    /// Write the last message to this file
+    #[arg(short, long, value_name = "FILE")]
+    pub output_last_message: Option<std::path::PathBuf>,
+    /// Seconds after which it is stopped
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+    /// The command that says whether the work is right; what it finds goes back to the model
+    #[arg(long, value_name = "CMD")]
+    pub verify: Option<String>,
+    #[command(subcommand)]
+    pub command: Option<ExecCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ExecCommand {
+    /// Go on with an earlier session
+    Resume {
+        /// Its name, as the event `thread.started` has it
+        #[arg(required_unless_present = "last")]
+        id: Option<String>,
+        /// The latest one
+        #[arg(long, conflicts_with = "id")]
+        last: bool,
+        /// The task, or - for standard input
+        prompt: Option<String>,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -198,6 +293,9 @@ pub struct ServeArgs {
     /// Seconds that running responses are given to end when the server is told to
     #[arg(long, default_value_t = 30, value_name = "N")]
     pub drain_seconds: u64,
+    /// End after so many seconds without a client [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub idle_seconds: Option<u64>,
     /// Write a line of JSON for each request instead of one for people
     #[arg(long)]
     pub log_json: bool,

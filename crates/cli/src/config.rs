@@ -13,6 +13,8 @@ pub struct Config {
     pub store: Store,
     pub endpoints: Endpoints,
     pub telemetry: Telemetry,
+    pub user: PathBuf,                      // their own folder
+    pub agent: Vec<(&'static str, String)>, // settings of the agent
 }
 
 /// OpenTelemetry's variables, as far as they are about where traces go.
@@ -23,6 +25,14 @@ pub struct Telemetry {
     pub headers: String,
     pub service: String,
 }
+
+/// Variables that say what a setting says.
+const AGENT: [(&str, &str); 4] = [
+    ("FLINT_MODEL", "model"),
+    ("FLINT_MODEL_PROVIDER", "model_provider"),
+    ("FLINT_SANDBOX_MODE", "sandbox_mode"),
+    ("FLINT_APPROVAL_POLICY", "approval_policy"),
+];
 
 impl Config {
     pub fn from_environment() -> Config {
@@ -48,8 +58,15 @@ impl Config {
                     .unwrap_or_default(),
                 service: text("OTEL_SERVICE_NAME").unwrap_or_else(|| "flint".into()),
             },
+            user: path("HOME").unwrap_or_else(|| "/".into()),
+            agent: AGENT.iter().filter_map(|(name, key)| Some((*key, text(name)?))).collect(),
             cache,
         }
+    }
+
+    /// A variable that the settings name, such as one with a key.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        text(name)
     }
 }
 

@@ -34,6 +34,14 @@ pub enum CliError {
     Data(#[from] flint_server::DataError),
     #[error("{what}: {source}")]
     Io { what: String, source: std::io::Error },
+    #[error(transparent)]
+    Config(flint_agent::config::ConfigError),
+    #[error("{0}")]
+    Settings(String),
+    #[error("{0}")]
+    Server(String),
+    #[error(transparent)]
+    Session(#[from] flint_agent::sessions::SessionError),
     #[error("{0}")]
     Usage(String),
     #[error("{0}")]
@@ -57,12 +65,14 @@ impl CliError {
         move |source| CliError::Io { what, source }
     }
 
-    /// 1 the turn failed, 2 usage, 4 the model or its device is not to be had, 130 interrupted.
+    /// 1 the turn failed, 2 usage, 3 settings, 4 the model or its device is not to be had, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Pull(PullError::Stopped) | CliError::Interrupted => 130,
             CliError::Pull(_) | CliError::Load(_) | CliError::Model(_) | CliError::Cuda(_) => 4,
             CliError::Usage(_) => 2,
+            CliError::Config(_) | CliError::Settings(_) => 3,
+            CliError::Server(_) => 4,
             CliError::Text(_)
             | CliError::Engine(_)
             | CliError::Failed(_)
@@ -70,6 +80,7 @@ impl CliError {
             | CliError::Database(_)
             | CliError::Tls(_)
             | CliError::Data(_)
+            | CliError::Session(_)
             | CliError::Io { .. }
             | CliError::Peer(_) => 1,
         }

@@ -1,5 +1,6 @@
 //! Arguments to commands. Each command is a file; what they do lies in the crates below.
 
+mod agent;
 mod answer;
 mod args;
 mod bench;
@@ -29,9 +30,13 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|first| first == flint_sandbox::KEEPER) {
+        return ExitCode::from(u8::try_from(flint_sandbox::keep(words)).unwrap_or(u8::MAX));
+    }
     let cli = Cli::parse();
     match dispatch(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("flint: {error}");
             ExitCode::from(error.exit_code())
@@ -39,9 +44,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(cli: &Cli) -> Result<(), CliError> {
+fn dispatch(cli: &Cli) -> Result<u8, CliError> {
     let config = Config::from_environment();
-    match &cli.command {
+    let done = match &cli.command {
+        Some(Command::Exec(args)) => return agent::exec(&config, &cli.model, args),
         None if std::io::stdin().is_terminal() => chat::chat(&config, &cli.model),
         None => run::answer_stdin(&config, &cli.model),
         Some(Command::Run(args)) => run::run(&config, &cli.model, args),
@@ -57,5 +63,6 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
             Ok(())
         }
         Some(Command::Worker(args)) => worker::work(&config, &cli.model, args),
-    }
+    };
+    done.map(|()| 0)
 }

@@ -1,5 +1,6 @@
 //! `flint serve`: a model behind the Responses API.
 
+use crate::agent::Note;
 use crate::args::{ModelArgs, ServeArgs};
 use crate::config::{Config, Telemetry};
 use crate::device::Chosen;
@@ -27,7 +28,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(), CliError> {
     let (front, journal) = (front(args)?, journal(config, args)?);
     let settings = Settings::read(config)?;
-    let data = Data::claim(args.data.as_ref().unwrap_or(&config.data))?;
+    let place = args.data.as_ref().unwrap_or(&config.data);
+    let data = Data::claim(place)?;
     let keys = keys(config, &data)?;
     let books = Books::open(&data.database())?;
     let (model, supervisor) = open(config, model)?;
@@ -37,7 +39,7 @@ pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(),
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
     let store_bytes_max = args.data_mib.map_or(STORE_BYTES_DEFAULT, |mib| mib << 20);
     let server = Server::new(ServerSettings { models: vec![Arc::new(model)], gate, data, store_bytes_max })?;
-    let served = runtime.block_on(listen(args, server, front));
+    let served = runtime.block_on(listen(args, place, server, front));
     // Before the engine: a response that still runs is to go on at the next start, not to fail now.
     drop(runtime);
     drop(supervisor);
@@ -62,6 +64,7 @@ fn front(args: &ServeArgs) -> Result<Front, CliError> {
         websockets: !args.no_websocket,
         tls,
         drain: Duration::from_secs(args.drain_seconds),
+        idle: args.idle_seconds.map(Duration::from_secs),
     })
 }
 
@@ -92,11 +95,13 @@ fn keys(config: &Config, data: &Data) -> Result<Ring, CliError> {
     Ok(Ring::new(table)?)
 }
 
-async fn listen(args: &ServeArgs, server: Server, front: Front) -> Result<(), CliError> {
+async fn listen(args: &ServeArgs, data: &Path, server: Server, front: Front) -> Result<(), CliError> {
     let place = format!("{}:{}", args.host, args.port);
     let listener = flint_server::listen((args.host, args.port).into()).map_err(CliError::io(place))?;
     let address = listener.local_addr().map_err(CliError::io("the listening socket"))?;
     let scheme = if front.tls.is_some() { "https" } else { "http" };
+    let note = Note { address, scheme: scheme.to_owned() };
+    note.write(data).map_err(CliError::io(data.display().to_string()))?;
     println!("listening on {scheme}://{address}/v1");
     flint_server::run(server, front, listener, stop_signal()).await.map_err(CliError::io("the server"))
 }

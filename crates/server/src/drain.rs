@@ -45,6 +45,17 @@ impl Drain {
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
 
+    /// Resolves when nobody was there for so long.
+    pub async fn idle(&self, long: std::time::Duration) {
+        let mut guests = self.guests.subscribe();
+        loop {
+            let _ = guests.wait_for(|guests| *guests == 0).await;
+            if tokio::time::timeout(long, guests.wait_for(|guests| *guests > 0)).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Resolves when nobody is left.
     pub async fn empty(&self) {
         let _ = self.guests.subscribe().wait_for(|guests| *guests == 0).await;
@@ -60,6 +71,15 @@ impl Drop for Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn it_is_idle_when_nobody_came_for_a_while() {
+        let (drain, long) = (Drain::default(), std::time::Duration::from_millis(10));
+        let guest = drain.guest();
+        assert!(tokio::time::timeout(long * 5, drain.idle(long)).await.is_err());
+        drop(guest);
+        drain.idle(long).await;
+    }
 
     #[tokio::test]
     async fn it_ends_when_the_last_guest_has_left() {

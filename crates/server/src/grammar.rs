@@ -4,6 +4,7 @@
 //! code fence or bare, what follows are arguments under that tool's schema. So a call that has begun is a call
 //! that is valid. gpt-oss, which marks everything with control tokens, has a grammar of its own (`harmony`).
 
+pub mod edits;
 mod harmony;
 
 use crate::model::Model;
@@ -30,7 +31,7 @@ pub fn held(model: &Model, request: &Request, conversation: &Conversation) -> Re
     let mut tools = match request.tool_choice {
         _ if compaction => Vec::new(),
         Choice::None => Vec::new(),
-        Choice::Auto | Choice::Required | Choice::Named(_) => book.declared().to_vec(),
+        Choice::Auto | Choice::Required | Choice::Named(_) => book.enforced(),
     };
     if let Choice::Named(name) = &request.tool_choice {
         let shown = book.shown(None, name);
@@ -101,6 +102,7 @@ fn loosen(model: &Model, tools: &mut [Tool]) -> Vec<String> {
 fn arguments(tool: &Tool) -> Value {
     let mut schema = tool.parameters.clone();
     if let Value::Object(keywords) = &mut schema {
+        keywords.shift_remove(edits::KEY);
         keywords.entry("type").or_insert_with(|| "object".into());
     }
     schema
@@ -144,7 +146,7 @@ fn free(model: &Model, tools: &[Tool]) -> String {
             &mut grammar,
             &format!("head_{index}[lazy]: /(?s:.*)\\{{\\s*\"name\":\\s*\"{name}\",\\s*\"{key}\":/"),
         );
-        line(&mut grammar, &format!("args_{index}: {}", json_block(&arguments(tool))));
+        edits::args(&mut grammar, index, tool);
     }
     grammar
 }
@@ -170,7 +172,7 @@ fn strict(model: &Model, tools: &[Tool], answer: Option<&Value>) -> String {
     for (index, tool) in tools.iter().enumerate() {
         let head = Value::from(format!("{{\"name\": \"{}\", \"{}\": ", tool.name, arguments_key(model)));
         line(&mut grammar, &format!("call_{index}: {head} args_{index} \"}}\""));
-        line(&mut grammar, &format!("args_{index}: {}", json_block(&arguments(tool))));
+        edits::args(&mut grammar, index, tool);
     }
     grammar
 }

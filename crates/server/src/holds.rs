@@ -7,6 +7,7 @@ use crate::prompt::Conversation;
 use crate::recent::Recent;
 use crate::toolbook::Toolbook;
 use flint_wire::{ApiError, Choice, Format, Request};
+use serde_json::Value;
 
 #[derive(Debug)]
 pub struct Holds {
@@ -17,6 +18,7 @@ pub struct Holds {
 #[derive(Debug, PartialEq)]
 struct Asked {
     tools: Toolbook,
+    untold: Vec<Option<Value>>,
     choice: Choice,
     format: Format,
     compaction: bool,
@@ -36,6 +38,7 @@ impl Holds {
         conversation: &Conversation,
     ) -> Result<Held, ApiError> {
         let asked = Asked {
+            untold: conversation.tools.untold(),
             tools: conversation.tools.clone(),
             choice: request.tool_choice.clone(),
             format: request.format.clone(),

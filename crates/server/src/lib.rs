@@ -73,7 +73,16 @@ pub struct Front {
     pub allow_origins: Vec<String>, // of pages in browsers
     pub websockets: bool,           // or only HTTP
     pub tls: Option<Tls>,
-    pub drain: Duration, // what runs is given to end, once the server is to
+    pub drain: Duration,        // what runs is given to end, once the server is to
+    pub idle: Option<Duration>, // without a guest, after which the server ends by itself
+}
+
+/// When nobody was there for so long; never, where nothing is said.
+async fn idle(drain: &drain::Drain, long: Option<Duration>) {
+    match long {
+        Some(long) => drain.idle(long).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Goes on with what an earlier process left unfinished, and serves until `shutdown` resolves. Then nothing new
@@ -96,7 +105,10 @@ pub async fn run(
     let books = tokio::spawn(gate::keep_books(gate.books.clone()));
     let ending = gate.clone();
     let stop = async move {
-        shutdown.await;
+        tokio::select! {
+            () = shutdown => {}
+            () = idle(&ending.drain, front.idle) => {}
+        }
         ending.drain.begin();
     };
     let served = async {

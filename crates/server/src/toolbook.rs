@@ -3,6 +3,7 @@
 //! A model knows one flat list of functions. Namespaces go into the name only where two tools would share it,
 //! and a custom tool is a function whose one argument is its input.
 
+use crate::grammar::edits;
 use flint_text::chat;
 use flint_wire::output::Callee;
 use flint_wire::{Kind, Tool};
@@ -64,6 +65,21 @@ impl Toolbook {
         self.declared.clone()
     }
 
+    /// The list with what the model is not told, and held to.
+    pub fn enforced(&self) -> Vec<chat::Tool> {
+        let entry = |entry: &Entry| chat::Tool { parameters: parameters(&entry.tool), ..declaration(entry) };
+        self.entries.iter().map(entry).collect()
+    }
+
+    /// What the model is not told, for each tool.
+    pub fn untold(&self) -> Vec<Option<Value>> {
+        let untold = |entry: &Entry| match &entry.tool.kind {
+            Kind::Function { parameters, .. } => parameters.get(edits::KEY).cloned(),
+            Kind::Custom { .. } => None,
+        };
+        self.entries.iter().map(untold).collect()
+    }
+
     /// A number that differs where the list does.
     pub fn print(&self) -> u64 {
         self.print
@@ -95,8 +111,15 @@ fn declaration(entry: &Entry) -> chat::Tool {
     chat::Tool {
         name: entry.shown.clone(),
         description: entry.tool.description.clone(),
-        parameters: parameters(&entry.tool),
+        parameters: told(parameters(&entry.tool)),
     }
+}
+
+fn told(mut parameters: Value) -> Value {
+    if let Value::Object(keywords) = &mut parameters {
+        keywords.shift_remove(edits::KEY);
+    }
+    parameters
 }
 
 fn parameters(tool: &Tool) -> Value {

@@ -17,6 +17,7 @@ use crate::files::Change;
 use crate::rules::{Rule, Rules};
 use crate::tools::{Ran, ShellCall};
 use flint_sandbox::Mode;
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::SystemTime;
@@ -51,6 +52,17 @@ pub enum Verdict {
     Refuse {
         why: String,
     },
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Policy::Untrusted => "untrusted",
+            Policy::OnRequest => "on-request",
+            Policy::OnFailure => "on-failure",
+            Policy::Never => "never",
+        })
+    }
 }
 
 impl FromStr for Policy {

@@ -41,6 +41,9 @@ const fn key(path: &'static str, kind: Kind, project: Project, about: &'static s
     Key { path, kind, project, about }
 }
 
+/// Tables of the user's file that are about serving.
+pub const SERVERS: [&str; 2] = ["limits", "prices"];
+
 pub const KEYS: &[Key] = &[
     key("model", Kind::Text, Project::May, "The model that is asked."),
     key("model_provider", Kind::Text, Project::Never, "Who serves it: a name under model_providers."),

@@ -6,10 +6,12 @@
 mod keys;
 mod layer;
 mod likely;
+mod load;
 mod schema;
 
-pub use keys::{KEYS, Key, Kind, Project};
+pub use keys::{KEYS, Key, Kind, Project, SERVERS};
 pub use layer::{Entry, Layer, Place, Source, Value};
+pub use load::{Loaded, Places, project};
 pub use schema::json_schema;
 
 use std::collections::BTreeMap;
@@ -82,6 +84,10 @@ impl Config {
         let Entry { path, value, line } = entry;
         let (key, place) = (path.join("."), layer.place(*line));
         let Some(known) = Key::find(path) else {
+            // What `flint serve` reads of the same file, and checks.
+            if layer.source == Source::User && SERVERS.contains(&path[0].as_str()) {
+                return Ok(());
+            }
             let likely = likely::likely(path);
             warnings.push(Warning::Unknown { place, key, likely });
             return Ok(());
@@ -103,6 +109,11 @@ impl Config {
         }
         self.values.insert(key, (value.clone(), place));
         Ok(())
+    }
+
+    /// By a name whose parts may have dots in them.
+    pub fn at(&self, path: &[&str]) -> Option<&Value> {
+        self.value(&path.join("."))
     }
 
     fn value(&self, key: &str) -> Option<&Value> {
@@ -128,6 +139,15 @@ impl Config {
             Value::Integer(integer) => Some(*integer),
             _ => None,
         }
+    }
+
+    pub fn texts(&self, key: &str) -> Vec<String> {
+        let Some(Value::List(list)) = self.value(key) else { return Vec::new() };
+        let text = |value: &Value| match value {
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        };
+        list.iter().filter_map(text).collect()
     }
 
     /// Names that stand under a key, such as those of providers.

@@ -1,7 +1,7 @@
 //! One text of a file replaced by another.
 //!
-//! The text is looked for as it is given. Models are careless about blanks, so whole lines are then looked for without the
-//! blanks at their ends, and last with all of them indented more or less than in the file, by the same.
+//! Whole lines are looked for as they are given. Models are careless about blanks, so then without the blanks at their
+//! ends, and with all of them indented more or less than in the file, by the same. Last comes what is no whole lines.
 
 use super::{ToolError, Workshop};
 use crate::files::Change;
@@ -27,11 +27,12 @@ struct Place {
 const NEW_MODE: u32 = 0o644;
 
 impl Workshop {
-    /// Replaces the first place where `old` stands. Without `old` a new file is made. Nothing is changed yet.
+    /// Replaces the first place where `old` stands. Without `old` the new text comes to the end of the file, which may be
+    /// a new one. Nothing is changed yet.
     pub fn edit(&self, path: &str, old: &str, new: &str) -> Result<Edited, ToolError> {
         let name = self.name(path)?;
         if old.is_empty() {
-            return self.written(name, new);
+            return self.added(name, new);
         }
         let (before, mode) = self.content(&name)?;
         let Ok(text) = std::str::from_utf8(&before) else { return Err(ToolError::NotText(name)) };
@@ -48,32 +49,53 @@ impl Workshop {
         Ok(Edited { changes: vec![change], places, line })
     }
 
-    fn written(&self, name: Name, new: &str) -> Result<Edited, ToolError> {
+    fn added(&self, name: Name, new: &str) -> Result<Edited, ToolError> {
         let (before, mode) = match self.content(&name) {
             Err(ToolError::Missing { .. }) => (None, NEW_MODE),
-            Ok((content, mode)) if content.is_empty() => (Some(content), mode),
-            Ok(_) => return Err(ToolError::NotEmpty(name)),
+            Ok((content, mode)) => (Some(content), mode),
             Err(error) => return Err(error),
         };
-        let change = Change { name, before, after: Some((new.as_bytes().to_vec(), mode)) };
-        Ok(Edited { changes: vec![change], places: 1, line: 1 })
+        let mut after = before.clone().unwrap_or_default();
+        if after.last().is_some_and(|last| *last != b'\n') {
+            after.push(b'\n');
+        }
+        let line = 1 + after.iter().filter(|byte| **byte == b'\n').count();
+        after.extend_from_slice(new.as_bytes());
+        if after.last().is_some_and(|last| *last != b'\n') {
+            after.push(b'\n');
+        }
+        if before.as_ref() == Some(&after) {
+            return Err(ToolError::Same(name));
+        }
+        let change = Change { name, before, after: Some((after, mode)) };
+        Ok(Edited { changes: vec![change], places: 1, line })
     }
 }
 
 fn find(name: &Name, text: &str, old: &str, new: &str) -> Result<Place, ToolError> {
-    if let Some(at) = text.find(old) {
-        let places = text.matches(old).count();
-        return Ok(Place { bytes: at..at + old.len(), new: new.to_owned(), places });
-    }
     let no_place = |reason| ToolError::NoPlace { name: name.clone(), reason };
     let mut page = Page::new(text, old);
-    match page.place(new) {
+    let as_given = |at: usize| Place {
+        bytes: at..at + old.len(),
+        new: new.to_owned(),
+        places: text.matches(old).count(),
+    };
+    let whole = text.match_indices(old).map(|(at, _)| at).find(|at| is_whole(text, *at, old));
+    let whole = whole.map(as_given);
+    match whole.or_else(|| page.place(new)).or_else(|| text.find(old).map(as_given)) {
         Some(place) => Ok(place),
         None if page.compared > EDIT_LINES_COMPARED_MAX => {
             Err(no_place("finding the text takes too long: give fewer lines, which stand once".to_owned()))
         }
         None => Err(no_place(page.nearest())),
     }
+}
+
+/// Whether what stands there are whole lines.
+fn is_whole(text: &str, at: usize, old: &str) -> bool {
+    let (before, after) = (&text[..at], &text[at + old.len()..]);
+    let begins = before.is_empty() || before.ends_with('\n');
+    begins && (after.is_empty() || old.ends_with('\n') || after.starts_with(['\n', '\r']))
 }
 
 /// A file and the lines that are looked for in it.

@@ -58,10 +58,6 @@ pub enum ToolError {
     NotText(Name),
     #[error("{name}: {reason}")]
     NoPlace { name: Name, reason: String },
-    #[error(
-        "{0} is there and not empty: give the text to be replaced, or delete the file first to write it anew"
-    )]
-    NotEmpty(Name),
     #[error("the new text is the same as the old: nothing is to be changed in {0}")]
     Same(Name),
     #[error("the glob {glob:?} cannot be read: {reason}")]

@@ -4,7 +4,7 @@
 //! its `<|message|>` to its `<|call|>` it is arguments under that tool's schema, wherever in the header the
 //! recipient stands. The last message is a call or the answer (`final`), which may be under a schema.
 
-use super::{arguments, line, rule};
+use super::{edits, line, rule};
 use flint_engine::constrain::json_block;
 use flint_text::chat::Tool;
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub fn grammar(
             &mut grammar,
             &format!("call_{index}: (aside {to} | {to} aside) kind? {message} args_{index} {call}"),
         );
-        line(&mut grammar, &format!("args_{index}: {}", json_block(&arguments(tool))));
+        edits::args(&mut grammar, index, tool);
     }
     let content = match answer {
         Answer::Text => Some("TEXT?".to_owned()),

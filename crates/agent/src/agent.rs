@@ -1,0 +1,257 @@
+//! The agent between turns: it takes orders, keeps what waits, and begins one turn after the other.
+
+use crate::approve::{Approvals, Book};
+use crate::client::Client;
+use crate::facts::Fact;
+use crate::history::{Log, Record};
+use crate::limits::WAITING_MAX;
+use crate::provider::Provider;
+use crate::rewind::Rewind;
+use crate::sessions::{Session, SessionError};
+use crate::settings::Settings;
+use crate::talk::{Event, How, Limit, Order, Outcome, Served, State};
+use crate::tools::Workshop;
+use crate::turn::Stop;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// What a session is made of.
+#[derive(Debug)]
+pub struct Setup {
+    pub settings: Settings,
+    pub provider: Provider,
+    pub session: Session,
+    pub records: Vec<Value>, // of a session that is taken up again
+    pub workshop: Workshop,
+    pub approvals: Approvals,
+    pub book: Book,           // where rules for projects are kept
+    pub project: PathBuf,     // that they are about
+    pub notices: Vec<String>, // what a person should know from the beginning
+}
+
+#[derive(Debug)]
+pub struct Agent {
+    pub(crate) settings: Settings,
+    pub(crate) client: Client,
+    pub(crate) log: Log,
+    pub(crate) workshop: Arc<Workshop>,
+    pub(crate) approvals: Approvals,
+    pub(crate) book: Book,
+    pub(crate) project: PathBuf,
+    pub(crate) events: mpsc::Sender<Event>,
+    pub(crate) orders: mpsc::Receiver<Order>,
+    pub(crate) waiting: VecDeque<Waiting>, // for turns of their own
+    pub(crate) held: VecDeque<Waiting>,    // for the next request of this turn
+    pub(crate) pending: VecDeque<Waiting>, // that the server holds
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) rewind: Rewind,
+    pub(crate) limits: Vec<Limit>,
+    pub(crate) served: Option<Served>,
+    pub(crate) flint: bool,        // the server is one of ours
+    pub(crate) shown: Vec<String>, // files whose text the model has seen
+    pub(crate) notices: Vec<String>,
+    pub(crate) must_call: Option<&'static str>, // the tool that the next answer is a call of
+    pub(crate) asked_window: bool,
+    pub(crate) shortened_at: Option<usize>, // items that were left
+}
+
+/// A text that will be said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub number: u64,
+    pub text: String,
+    pub how: How,
+}
+
+impl Agent {
+    pub fn new(setup: Setup, orders: mpsc::Receiver<Order>, events: mpsc::Sender<Event>) -> Agent {
+        let Setup { settings, provider, session, records, workshop, approvals, book, project, notices } =
+            setup;
+        let records = crate::history::records(&records);
+        let waiting = crate::history::waiting(&records).into_iter();
+        // Others are asked who they are by their first answer.
+        let flint = provider.id == crate::settings::OWN;
+        let client = Client::new(provider, &session.id);
+        Agent {
+            client,
+            log: Log::resumed(session, &records),
+            workshop: Arc::new(workshop),
+            approvals,
+            book,
+            project,
+            events,
+            orders,
+            waiting: waiting.map(|(number, text)| Waiting { number, text, how: How::Queued }).collect(),
+            held: VecDeque::new(),
+            pending: VecDeque::new(),
+            facts: records.iter().filter_map(fact).collect(),
+            rewind: Rewind::resumed(&records),
+            limits: Vec::new(),
+            served: None,
+            flint,
+            shown: Vec::new(),
+            notices,
+            must_call: None,
+            asked_window: false,
+            shortened_at: None,
+            settings,
+        }
+    }
+
+    /// Until it is told to end, or nobody is there to tell it anything.
+    pub async fn run(mut self) -> Result<(), SessionError> {
+        self.begin().await?;
+        loop {
+            let text = match self.waiting.pop_front() {
+                Some(next) => self.take_waiting(next).await?,
+                None => match self.orders.recv().await {
+                    None | Some(Order::End) => return Ok(()),
+                    Some(order) => match self.between_turns(order).await? {
+                        Some(text) => text,
+                        None => continue,
+                    },
+                },
+            };
+            if self.turn(&text).await? == Next::End {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), SessionError> {
+        self.tell(Event::Began { session: self.log.id().to_owned() }).await;
+        for text in std::mem::take(&mut self.notices) {
+            self.tell(Event::Notice { text }).await;
+        }
+        if self.log.items().is_empty() {
+            let (folder, model) = (self.workshop.folder().display().to_string(), self.settings.model.clone());
+            self.log.record(&Record::Session { folder, model })?;
+            let place = crate::prompt::place(self.workshop.folder(), &self.settings);
+            self.log.push(crate::history::user(&place))?;
+        }
+        for Waiting { number, text, how } in self.waiting.clone() {
+            self.tell(Event::Sent { number, text, how, state: State::Waiting }).await;
+        }
+        Ok(())
+    }
+
+    /// What is to be said next, if this order says so.
+    async fn between_turns(&mut self, order: Order) -> Result<Option<String>, SessionError> {
+        match order {
+            Order::Submit { text } => return Ok(Some(text)),
+            Order::Steer { number, text } | Order::Queue { number, text } => {
+                let state = State::Applied;
+                self.tell(Event::Sent { number, text: text.clone(), how: How::Queued, state }).await;
+                return Ok(Some(text));
+            }
+            Order::Warm => self.warm().await,
+            Order::Compact => self.compact().await?,
+            Order::Undo => self.undo().await?,
+            Order::Redo => self.redo().await?,
+            Order::Edit { .. }
+            | Order::Withdraw { .. }
+            | Order::Model { .. }
+            | Order::Fast { .. }
+            | Order::Probe => self.at_any_time(order).await?,
+            // Nothing runs that these could be about.
+            Order::Interrupt | Order::Decide { .. } | Order::End => {}
+        }
+        Ok(None)
+    }
+
+    /// Orders that mean the same whether a turn runs or not.
+    pub(crate) async fn at_any_time(&mut self, order: Order) -> Result<(), SessionError> {
+        match order {
+            Order::Submit { text } => self.wait(0, text).await?,
+            Order::Queue { number, text } | Order::Steer { number, text } | Order::Edit { number, text } => {
+                self.wait(number, text).await?;
+            }
+            Order::Withdraw { number } => self.withdraw(number).await?,
+            Order::Model { name } => self.settings.model = name,
+            Order::Fast { on } => {
+                self.settings.tier = Some(if on { "priority" } else { "default" }.to_owned())
+            }
+            Order::Probe => self.probe().await,
+            Order::Compact | Order::Undo | Order::Redo => {
+                let text = "a turn is running: interrupt it, or wait until it has ended".to_owned();
+                self.tell(Event::Notice { text }).await;
+            }
+            Order::Warm | Order::Interrupt | Order::Decide { .. } | Order::End => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps a text for a turn of its own, in the place that it had if it waits already.
+    async fn wait(&mut self, number: u64, text: String) -> Result<(), SessionError> {
+        let number = if number == 0 { self.fresh_number() } else { number };
+        let how = How::Queued;
+        if self.waiting.len() >= WAITING_MAX {
+            let state = State::Failed { why: format!("{WAITING_MAX} texts wait already") };
+            self.tell(Event::Sent { number, text, how, state }).await;
+            return Ok(());
+        }
+        self.log.record(&Record::Waiting { number, text: text.clone() })?;
+        match self.waiting.iter_mut().find(|waiting| waiting.number == number) {
+            Some(waiting) => waiting.text.clone_from(&text),
+            None => self.waiting.push_back(Waiting { number, text: text.clone(), how }),
+        }
+        self.tell(Event::Sent { number, text, how, state: State::Waiting }).await;
+        Ok(())
+    }
+
+    async fn withdraw(&mut self, number: u64) -> Result<(), SessionError> {
+        let found = [&mut self.waiting, &mut self.held].into_iter().find_map(|list| {
+            let index = list.iter().position(|waiting| waiting.number == number)?;
+            list.remove(index)
+        });
+        if let Some(Waiting { number, text, how }) = found {
+            self.log.record(&Record::Settled { number })?;
+            self.tell(Event::Sent { number, text, how, state: State::Withdrawn }).await;
+        }
+        Ok(())
+    }
+
+    async fn take_waiting(&mut self, next: Waiting) -> Result<String, SessionError> {
+        let Waiting { number, text, how } = next;
+        self.log.record(&Record::Settled { number })?;
+        self.tell(Event::Sent { number, text: text.clone(), how, state: State::Applied }).await;
+        Ok(text)
+    }
+
+    /// A number that nobody has given.
+    fn fresh_number(&self) -> u64 {
+        let last = self.waiting.iter().chain(&self.held).map(|waiting| waiting.number).max();
+        last.unwrap_or(1 << 32) + 1
+    }
+
+    pub(crate) async fn tell(&self, event: Event) {
+        // Who does not listen any more will not miss it; the next order, which never comes, ends the session.
+        let _ = self.events.send(event).await;
+    }
+}
+
+/// What comes after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Turn,
+    End,
+}
+
+fn fact(record: &Record) -> Option<Fact> {
+    match record {
+        Record::Fact { fact } => Some(fact.clone()),
+        _ => None,
+    }
+}
+
+impl From<Stop> for Outcome {
+    fn from(stop: Stop) -> Outcome {
+        match stop {
+            Stop::Interrupted | Stop::Ended => Outcome::Interrupted,
+            Stop::Failed(error) => Outcome::Failed { error },
+        }
+    }
+}

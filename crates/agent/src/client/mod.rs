@@ -1,0 +1,218 @@
+//! The way to the model: one WebSocket that stays open, or a request for each turn where there is none.
+//!
+//! `create` asks, `next` tells what comes of it. A WebSocket that cannot be had is done without within a second, and tried
+//! again later.
+
+mod incoming;
+mod requests;
+mod socket;
+
+pub use incoming::{Ended, How, Incoming, Refusal, Tokens};
+
+use crate::provider::Provider;
+use crate::talk::Connection;
+use requests::Stream;
+use serde_json::{Map, Value, json};
+use socket::Socket;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+const USER_AGENT: &str = concat!("flint/", env!("CARGO_PKG_VERSION"));
+
+/// After this time a WebSocket that could not be had is tried again.
+const SOCKET_AGAIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ClientError {
+    #[error("{address} cannot be reached: {why}")]
+    Unreachable { address: String, why: String },
+    #[error("there is no WebSocket: {why}")]
+    NoSocket { why: String },
+    #[error("the connection was lost: {why}")]
+    Lost { why: String },
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+}
+
+impl ClientError {
+    /// What an HTTP status and the body beside it mean.
+    fn of_status(provider: &Provider, status: u16, body: Value) -> ClientError {
+        let mut refusal = Refusal::read(Some(status), &body);
+        if matches!(status, 401 | 403) {
+            let has = if provider.key.is_some() { "the key is not accepted" } else { "there is no key" };
+            refusal.message =
+                format!("{has} by provider `{}` at {}: {}", provider.id, provider.base_url, refusal.message);
+        }
+        ClientError::Refused(refusal)
+    }
+
+    /// Trying the same again could help.
+    pub fn passes(&self) -> bool {
+        match self {
+            ClientError::Unreachable { .. } | ClientError::NoSocket { .. } | ClientError::Lost { .. } => true,
+            ClientError::Refused(refusal) => refusal.passes(),
+        }
+    }
+}
+
+/// What is asked. A connection that knows what came before is sent what is new alone.
+#[derive(Debug, Clone)]
+pub struct Ask<'a> {
+    pub fields: Map<String, Value>, // all but the input
+    pub items: &'a [Value],         // the whole conversation
+    pub known: Option<Known>,
+}
+
+/// What the server has: the response, and how many items of the conversation it and those before it are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    pub response: String,
+    pub items: usize,
+}
+
+#[derive(Debug)]
+pub struct Client {
+    provider: Provider,
+    session: String,
+    link: Link,
+    without_socket: Option<(Instant, String)>, // since when, and why
+}
+
+#[derive(Debug)]
+enum Link {
+    None,
+    Socket(Box<Socket>),
+    Stream(Stream),
+}
+
+impl Client {
+    pub fn new(provider: Provider, session: &str) -> Client {
+        Client { provider, session: session.to_owned(), link: Link::None, without_socket: None }
+    }
+
+    pub fn provider(&self) -> &Provider {
+        &self.provider
+    }
+
+    pub fn connection(&self) -> Connection {
+        match (&self.link, &self.without_socket) {
+            (Link::Socket(_), _) => Connection::Open,
+            (Link::None | Link::Stream(_), Some((_, why))) => Connection::Requests { why: why.clone() },
+            (Link::Stream(_), None) => {
+                Connection::Requests { why: "the provider has no WebSocket".to_owned() }
+            }
+            (Link::None, None) => Connection::Connecting,
+        }
+    }
+
+    /// Whether what was asked before is known at the other end: it is as long as the same WebSocket is open.
+    pub fn remembers(&self) -> bool {
+        matches!(self.link, Link::Socket(_))
+    }
+
+    /// Opens the connection ahead of the first request. Where there is none, the request will say so.
+    pub async fn connect(&mut self) -> Result<(), ClientError> {
+        let due = self.without_socket.as_ref().is_none_or(|(since, _)| since.elapsed() > SOCKET_AGAIN);
+        if !self.provider.websockets || self.remembers() || !due {
+            return Ok(());
+        }
+        match Socket::open(&self.provider, &self.session).await {
+            Ok(socket) => {
+                (self.link, self.without_socket) = (Link::Socket(Box::new(socket)), None);
+                Ok(())
+            }
+            // Without a key it will not be had in another way either.
+            Err(error @ ClientError::Refused(_)) => Err(error),
+            Err(error) => {
+                self.without_socket = Some((Instant::now(), error.to_string()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks. Events of what was asked before, if any are left, are not told any more.
+    pub async fn create(&mut self, ask: &Ask<'_>) -> Result<(), ClientError> {
+        self.connect().await?;
+        match &mut self.link {
+            Link::Socket(socket) => socket.send(&frame(ask)).await,
+            Link::None | Link::Stream(_) => {
+                let mut fields = ask.fields.clone();
+                if fields.remove("generate").is_some() {
+                    return Err(ClientError::NoSocket { why: "only there a prompt is made warm".to_owned() });
+                }
+                fields.insert("stream".to_owned(), true.into());
+                fields.insert("input".to_owned(), ask.items.into());
+                self.link = Link::Stream(Stream::open(&self.provider, &Value::Object(fields)));
+                Ok(())
+            }
+        }
+    }
+
+    /// The next event of what was asked.
+    pub async fn next(&mut self) -> Result<Incoming, ClientError> {
+        let idle = self.provider.idle;
+        let next = async {
+            match &mut self.link {
+                Link::Socket(socket) => socket.next().await,
+                Link::Stream(stream) => stream.next().await,
+                Link::None => Err(ClientError::Lost { why: "nothing was asked".to_owned() }),
+            }
+        };
+        let silent = || ClientError::Lost { why: format!("the server was silent for {} s", idle.as_secs()) };
+        let outcome = timeout(idle, next).await.unwrap_or_else(|_| Err(silent()));
+        if matches!(outcome, Err(ClientError::Lost { .. })) {
+            self.link = Link::None;
+        }
+        outcome
+    }
+
+    /// Into the response that runs. False: this connection has no way to.
+    pub async fn steer(&mut self, response: &str, text: &str) -> Result<bool, ClientError> {
+        let frame = json!({"type": "response.steer", "previous_response_id": response,
+            "input": [crate::history::user(text)]});
+        self.say(frame).await
+    }
+
+    /// Ends the response that runs and keeps what it has written. False: it is given up with its connection.
+    pub async fn cancel(&mut self, response: &str) -> Result<bool, ClientError> {
+        let said = self.say(json!({"type": "response.cancel", "response_id": response})).await?;
+        if !said {
+            self.link = Link::None;
+        }
+        Ok(said)
+    }
+
+    async fn say(&mut self, frame: Value) -> Result<bool, ClientError> {
+        match &mut self.link {
+            Link::Socket(socket) => socket.send(&frame).await.map(|()| true),
+            Link::None | Link::Stream(_) => Ok(false),
+        }
+    }
+
+    /// Another connection is made for the next request.
+    pub fn hang_up(&mut self) {
+        self.link = Link::None;
+    }
+
+    /// A JSON document of the server.
+    pub async fn get(&self, path: &str) -> Result<Value, ClientError> {
+        let (provider, path) = (self.provider.clone(), path.to_owned());
+        let got = tokio::task::spawn_blocking(move || requests::get(&provider, &path)).await;
+        got.unwrap_or_else(|error| Err(ClientError::Lost { why: error.to_string() }))
+    }
+}
+
+fn frame(ask: &Ask<'_>) -> Value {
+    let mut fields = Map::new();
+    fields.insert("type".to_owned(), "response.create".into());
+    fields.extend(ask.fields.clone());
+    let new = match &ask.known {
+        Some(Known { response, items }) => {
+            fields.insert("previous_response_id".to_owned(), response.as_str().into());
+            ask.items.get(*items..).unwrap_or_default()
+        }
+        None => ask.items,
+    };
+    fields.insert("input".to_owned(), new.into());
+    Value::Object(fields)
+}

@@ -1,0 +1,173 @@
+//! What the model is told before anything else: who it is, its tools, where it works, and what the folder's authors ask.
+//!
+//! All of it is short and comes first, so that it is computed once and stays warm.
+
+use crate::limits::{EDITED_BYTES_MAX, MENTIONED_BYTES_MAX, MENTIONED_FILES_MAX};
+use crate::root::{Name, Root};
+use crate::settings::Settings;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+pub const INSTRUCTIONS: &str = "\
+You are Flint, a coding agent. You work in the user's folder with the tools you are given, and you finish the task yourself.
+
+- Change files with `edit`: `old` is a few whole lines copied exactly from the file, `new` is what stands there instead. With an empty \
+`old` lines are added to the end of a file, or a new file is made. Change only what the task needs; keep the style that is there.
+- Look before you change: `read` a file unless you were shown it; `search` and `list` find things; `shell` runs a command.
+- After a failed command or edit, read what it says and try another way.
+- When the task is done, say in one or two sentences what you did, without code. When you are only asked something, answer it.
+";
+
+/// Where `edit` stands among the tools.
+pub const EDIT: usize = 0;
+
+/// The tools, as requests declare them. Their order never changes: what the model read of them stays warm.
+pub fn tools(may_ask: bool) -> Value {
+    let text = |about: &str| json!({"type": "string", "description": about});
+    let mut shell = json!({
+        "command": text("A command for bash"),
+        "timeout_s": {"type": "integer", "minimum": 1, "maximum": 3600, "description": "Default 120"},
+    });
+    if may_ask {
+        shell["unconfined"] = json!({"type": "boolean", "description":
+            "Ask the user to let it run outside the sandbox, with network and all files"});
+    }
+    json!([
+        function(
+            "edit",
+            "Replace lines of a file",
+            json!({
+                "path": text("File, relative to the folder"),
+                "old": text("Lines to replace, exactly as they are"),
+                "new": text("Lines that stand there afterwards"),
+            }),
+            &["path", "old", "new"]
+        ),
+        function(
+            "read",
+            "Read a file",
+            json!({
+                "path": text("File, relative to the folder"),
+                "first_line": {"type": "integer", "minimum": 1},
+                "lines": {"type": "integer", "minimum": 1},
+            }),
+            &["path"]
+        ),
+        function("shell", "Run a command and see its output", shell, &["command"]),
+        function(
+            "search",
+            "Find lines that match a regular expression",
+            json!({
+                "pattern": text("Regular expression"),
+                "path": text("Folder or file"),
+            }),
+            &["pattern"]
+        ),
+        function("list", "List files", json!({"path": text("Folder")}), &[]),
+        function(
+            "patch",
+            "Change several files at once, in the `*** Begin Patch` format",
+            json!({
+                "patch": text("The whole patch"),
+            }),
+            &["patch"]
+        ),
+        function(
+            "plan",
+            "Show the user the steps of a long task, and how far they are",
+            json!({
+                "steps": {"type": "array", "maxItems": 20, "items": {"type": "object", "properties": {
+                    "text": {"type": "string"},
+                    "state": {"type": "string", "enum": ["open", "running", "done"]},
+                }, "required": ["text", "state"], "additionalProperties": false}},
+            }),
+            &["steps"]
+        ),
+    ])
+}
+
+fn function(name: &str, about: &str, properties: Value, required: &[&str]) -> Value {
+    json!({"type": "function", "name": name, "description": about, "strict": false, "parameters": {
+        "type": "object", "properties": properties, "required": required, "additionalProperties": false}})
+}
+
+/// The first words of a conversation: where it takes place, and what AGENTS.md says from the root down to here.
+pub fn place(folder: &Path, settings: &Settings) -> String {
+    let mut text = format!("You work in {}.\n", folder.display());
+    for (name, doc) in docs(folder, settings) {
+        text += &format!("\nFrom {name}, by the authors of this project:\n\n{}\n", doc.trim_end());
+    }
+    text
+}
+
+/// The instructions of each folder from the repository's root down to this one, within the bytes that are allowed.
+fn docs(folder: &Path, settings: &Settings) -> Vec<(String, String)> {
+    let root = folder.ancestors().find(|above| above.join(".git").exists()).unwrap_or(folder);
+    let way: Vec<&Path> = folder.ancestors().take_while(|above| above.starts_with(root)).collect();
+    let names = ["AGENTS.override.md", "AGENTS.md"].into_iter();
+    let names: Vec<&str> = names.chain(settings.docs_names.iter().map(String::as_str)).collect();
+    let mut left = settings.docs_bytes;
+    let mut found = Vec::new();
+    for above in way.into_iter().rev() {
+        let Ok(root) = Root::open(above) else { continue };
+        let read = |name: &&str| root.read(&Name::new(name).ok()?).ok();
+        let found_here = names.iter().find_map(|name| Some((name, read(name)?.0)));
+        let Some((name, bytes)) = found_here else { continue };
+        let mut doc = String::from_utf8_lossy(&bytes).into_owned();
+        doc.truncate(doc.floor_char_boundary(left));
+        left -= doc.len();
+        if !doc.is_empty() {
+            found.push((above.join(name).display().to_string(), doc));
+        }
+    }
+    found
+}
+
+/// What a person says, with the files that they name: a model that is shown them need not ask.
+pub fn with_files(text: &str, root: &Root) -> (String, Vec<String>) {
+    let mut said = text.to_owned();
+    let (mut left, mut shown) = (MENTIONED_BYTES_MAX, Vec::new());
+    for word in words(text) {
+        if shown.len() == MENTIONED_FILES_MAX || shown.iter().any(|other| other == word) {
+            continue;
+        }
+        let Some(content) = Name::new(word).ok().and_then(|name| root.read(&name).ok()) else { continue };
+        let Ok(content) = String::from_utf8(content.0) else { continue };
+        if content.len() > left || content.contains('\0') {
+            continue;
+        }
+        left -= content.len();
+        let fence = fence(&content);
+        said += &format!("\n\n{word} is now:\n{fence}\n{}\n{fence}", content.trim_end_matches('\n'));
+        shown.push(word.to_owned());
+    }
+    (said, shown)
+}
+
+/// Files as they are now, for a server that holds edits to them. One that is no text or too large is left out.
+pub fn texts(paths: &[String], root: &Root) -> Map<String, Value> {
+    let mut left = EDITED_BYTES_MAX;
+    let mut texts = Map::new();
+    for path in paths.iter().rev() {
+        let read = Name::new(path).ok().and_then(|name| root.read(&name).ok());
+        let Some(text) = read.and_then(|(bytes, _)| String::from_utf8(bytes).ok()) else { continue };
+        if text.len() <= left {
+            left -= text.len();
+            texts.insert(path.clone(), text.into());
+        }
+    }
+    texts
+}
+
+/// What could be a file's name: it has a dot or a slash in it.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let around = |c: char| "\"'`()[]{}<>,;:!?@".contains(c);
+    let words = text.split_whitespace().map(move |word| word.trim_matches(around));
+    words.map(|word| word.trim_end_matches('.')).filter(|word| word.contains(['.', '/']) && word.len() < 256)
+}
+
+/// More backticks than the text has.
+fn fence(content: &str) -> String {
+    let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    "`".repeat(longest.max(2) + 1)
+}

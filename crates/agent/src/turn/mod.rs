@@ -1,0 +1,192 @@
+//! One turn: the model is asked, what it calls for is done, and it is asked again, until it has nothing more to call for.
+
+mod answer;
+mod call;
+mod check;
+mod run;
+
+use crate::agent::{Agent, Next, Waiting};
+use crate::client::{Ended, Known};
+use crate::history::{Record, user};
+use crate::limits::REQUESTS_A_TURN_MAX;
+use crate::prompt;
+use crate::sessions::SessionError;
+use crate::talk::{Event, Failure, Figures, Item, Outcome, State, What};
+use call::Call;
+use std::time::Instant;
+
+/// Why a turn goes no further.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Interrupted,
+    /// And nothing is to follow.
+    Ended,
+    Failed(Failure),
+}
+
+impl From<SessionError> for Stop {
+    fn from(error: SessionError) -> Stop {
+        Stop::Failed(Failure::Turn(error.to_string()))
+    }
+}
+
+/// A turn as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    began: Instant,
+    figures: Figures,
+    changed: bool, // files
+    checks: u32,
+    failed_check: Option<String>, // the last one, if nothing was changed since
+}
+
+impl Turn {
+    /// Of the conversation, as the last response counted them.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.figures.context.tokens
+    }
+}
+
+impl Agent {
+    pub(crate) async fn turn(&mut self, text: &str) -> Result<Next, SessionError> {
+        self.tell(Event::TurnBegan).await;
+        let (began, figures) = (Instant::now(), Figures::default());
+        let mut turn = Turn { began, figures, changed: false, checks: 0, failed_check: None };
+        let outcome = self.work(text, &mut turn).await;
+        self.release_held().await?;
+        let next = if matches!(outcome, Err(Stop::Ended)) { Next::End } else { Next::Turn };
+        let outcome = outcome.map_or_else(Outcome::from, |()| Outcome::Done);
+        turn.figures.took = turn.began.elapsed();
+        self.tell(Event::TurnEnded { outcome, figures: turn.figures }).await;
+        Ok(next)
+    }
+
+    async fn work(&mut self, text: &str, turn: &mut Turn) -> Result<(), Stop> {
+        self.log.record(&Record::Turn { text: text.to_owned() })?;
+        self.rewind.begin(text, self.log.items().len());
+        let (said, shown) = prompt::with_files(text, self.workshop.root());
+        shown.into_iter().for_each(|path| self.has_seen(path));
+        self.log.push(user(&said))?;
+        let said =
+            Item { id: format!("said_{}", self.log.items().len()), what: What::Said { text: text.into() } };
+        self.tell(Event::ItemEnded(said)).await;
+        loop {
+            self.say_held().await?;
+            self.keep_within_window(turn).await?;
+            let calls = self.respond(turn).await?;
+            if calls.is_empty() && self.held.is_empty() && self.check(turn).await? {
+                return Ok(());
+            }
+            self.make_calls(calls, turn).await?;
+            if turn.figures.requests >= REQUESTS_A_TURN_MAX {
+                let why = format!(
+                    "the model asked for more after {REQUESTS_A_TURN_MAX} requests: say how to go on"
+                );
+                return Err(Stop::Failed(Failure::Turn(why)));
+            }
+        }
+    }
+
+    /// All calls of a response, one after the other. Each has an output, whatever happens: the model would wait for it.
+    async fn make_calls(&mut self, calls: Vec<Call>, turn: &mut Turn) -> Result<(), Stop> {
+        let mut stopped = None;
+        for call in calls {
+            let output = match stopped {
+                None => match self.make_call(&call, turn).await {
+                    Ok(output) => output,
+                    Err(stop) => {
+                        stopped = Some(stop);
+                        "The user stopped this.".to_owned()
+                    }
+                },
+                Some(_) => "Not done: the user stopped the turn.".to_owned(),
+            };
+            self.log.push(crate::history::output(&call.call_id, &output))?;
+        }
+        stopped.map_or(Ok(()), Err)
+    }
+
+    /// Steers that came when no response could take them.
+    async fn say_held(&mut self) -> Result<(), SessionError> {
+        while let Some(Waiting { number, text, how }) = self.held.pop_front() {
+            self.log.push(user(&text))?;
+            self.log.record(&Record::Settled { number })?;
+            self.tell(Event::Sent { number, text, how, state: State::Applied }).await;
+        }
+        Ok(())
+    }
+
+    /// What a turn that was stopped did not get to say begins the next one.
+    async fn release_held(&mut self) -> Result<(), SessionError> {
+        while let Some(waiting) = self.held.pop_back() {
+            let Waiting { number, text, how } = waiting.clone();
+            self.tell(Event::Sent { number, text, how, state: State::Waiting }).await;
+            self.waiting.push_front(waiting);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_seen(&mut self, path: String) {
+        if !self.shown.contains(&path) {
+            self.shown.push(path);
+        }
+    }
+
+    /// What the server has of the conversation, if this connection has it.
+    fn known(&self) -> Option<Known> {
+        self.log.known().filter(|_| self.client.remembers())
+    }
+
+    /// What a response took, and who it was by.
+    async fn account(&mut self, ended: &Ended, turn: &mut Turn) -> Result<(), Stop> {
+        let window = self.window().await;
+        let figures = &mut turn.figures;
+        figures.requests += 1;
+        figures.tokens_in += ended.tokens.input;
+        figures.tokens_cached += ended.tokens.cached;
+        figures.tokens_out += ended.tokens.output;
+        figures.tokens_reasoning += ended.tokens.reasoning;
+        figures.queued = ended.queued.or(figures.queued);
+        figures.tokens_a_second = ended.tokens_a_second.or(figures.tokens_a_second);
+        figures.context.tokens = ended.tokens.input + ended.tokens.output;
+        figures.context.window = window;
+        figures.served = Some(ended.served.clone());
+        self.served = Some(ended.served.clone());
+        self.flint = ended.flint;
+        if let Some(why) = &ended.cache_break {
+            self.tell(Event::Notice { text: format!("the prompt was read anew: {why}") }).await;
+        }
+        let (asked, served) = (&self.settings.model, &ended.served.model);
+        if !asked.is_empty() && !is_same_model(asked, served) {
+            let why = format!("{asked} was asked for, and {served} answered");
+            return Err(Stop::Failed(Failure::Model(why)));
+        }
+        Ok(())
+    }
+}
+
+/// Providers add a date to the name that was asked for; anything else is another model.
+fn is_same_model(asked: &str, served: &str) -> bool {
+    match served.strip_prefix(asked) {
+        Some(rest) => rest.chars().all(|c| c == '-' || c.is_ascii_digit()),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_model_is_not_the_one_that_was_asked_for() {
+        for (asked, served, same) in [
+            ("qwen", "qwen", true),
+            ("gpt-5", "gpt-5-2025-08-07", true),
+            ("gpt-5", "gpt-5-mini", false),
+            ("gpt-5-mini", "gpt-5", false),
+            ("qwen", "", false),
+        ] {
+            assert_eq!(is_same_model(asked, served), same, "{asked} {served}");
+        }
+    }
+}

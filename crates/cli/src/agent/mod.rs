@@ -1,0 +1,126 @@
+//! The agent's commands: settings, server and session put together, and one of the two ways to show them.
+
+mod exec;
+mod own;
+mod session;
+
+pub use exec::exec;
+pub use own::Note;
+
+use crate::args::{AgentArgs, ModelArgs};
+use crate::config::Config;
+use crate::error::CliError;
+use flint_agent::approve::{Approvals, Book};
+use flint_agent::config::{Loaded, Places};
+use flint_agent::provider::{Key, Provider};
+use flint_agent::rules::Rules;
+use flint_agent::settings::{OWN, Settings, provider};
+use flint_agent::tools::Workshop;
+use flint_sandbox::{Mode, Policy};
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// What the settings say for this folder.
+struct Scene {
+    folder: PathBuf,
+    loaded: Loaded,
+    settings: Settings,
+}
+
+impl Scene {
+    fn read(config: &Config, model: &ModelArgs, args: &AgentArgs) -> Result<Scene, CliError> {
+        let here = args.cd.clone().map_or_else(std::env::current_dir, Ok);
+        let folder = here.and_then(|here| here.canonicalize());
+        let folder = folder.map_err(CliError::io("the folder to work in"))?;
+        let places = Places {
+            home: config.home.clone(),
+            folder: folder.clone(),
+            environment: config.agent.clone(),
+            profile: args.profile.clone(),
+            flags: flags(model, args),
+        };
+        let loaded = places.load().map_err(CliError::Config)?;
+        let settings = Settings::read(&loaded.config);
+        Ok(Scene { folder, loaded, settings })
+    }
+
+    /// What was said and does not count, for people.
+    fn warnings(&self) -> Vec<String> {
+        self.loaded.warnings.iter().map(ToString::to_string).collect()
+    }
+
+    /// Who answers. Flint's own server is started if it does not run.
+    fn provider(&mut self, config: &Config, model: &ModelArgs) -> Result<Provider, CliError> {
+        let id = self.loaded.config.text("model_provider").unwrap_or(OWN).to_owned();
+        if let Some(mut described) = provider(&self.loaded.config, &id) {
+            described.key = self.key(config, &id)?;
+            return Ok(described);
+        }
+        if id != OWN {
+            let known = self.loaded.config.names("model_providers").join(", ");
+            let known = if known.is_empty() { "none is described".to_owned() } else { known };
+            return Err(CliError::Settings(format!(
+                "nothing is known about the provider {id:?}: describe it as [model_providers.{id}] with a \
+                 base_url (there are: {known})"
+            )));
+        }
+        if !self.settings.model.is_empty() {
+            self.settings.model = own::served_name(&self.settings.model)?;
+        }
+        own::server(config, model, &self.loaded.config)
+    }
+
+    fn key(&self, config: &Config, id: &str) -> Result<Option<Key>, CliError> {
+        let key = |name: &str| self.loaded.config.text(&format!("model_providers.{id}.{name}"));
+        let Some(variable) = key("env_key") else { return Ok(None) };
+        match config.variable(variable) {
+            Some(secret) => Ok(Some(Key::new(secret))),
+            None => {
+                let help = key("env_key_instructions").unwrap_or("set it to the provider's key");
+                Err(CliError::Settings(format!("the variable {variable} is not set: {help}")))
+            }
+        }
+    }
+
+    /// The folder, and what commands may do in it.
+    fn workshop(&self, config: &Config) -> Result<Workshop, CliError> {
+        if self.settings.sandbox != Mode::DangerFullAccess {
+            flint_sandbox::check().map_err(|error| CliError::Settings(error.to_string()))?;
+        }
+        let temporary = session::temporary(config)?;
+        let mut policy = Policy::new(self.settings.sandbox, self.folder.clone(), temporary, &config.user);
+        policy.writable.clone_from(&self.settings.writable);
+        policy.network = self.settings.network;
+        policy.secrets.extend([config.home.clone(), config.data.clone()]);
+        let program = std::env::current_exe().map_err(CliError::io("this program"))?;
+        Workshop::open(policy, program).map_err(|error| CliError::Settings(error.to_string()))
+    }
+
+    /// What needs a yes, and where a yes is kept. Rules that cannot be read hold for nothing, and are told.
+    fn approvals(&self, config: &Config, notices: &mut Vec<String>) -> (Approvals, Book) {
+        let book = Book::new(config.data.join("rules.jsonl"));
+        let rules = match book.load(&self.loaded.project, SystemTime::now()) {
+            Ok((rules, problems)) => {
+                notices.extend(problems);
+                rules
+            }
+            Err(error) => {
+                notices.push(error.to_string());
+                Vec::new()
+            }
+        };
+        let (policy, mode) = (self.settings.approvals, self.settings.sandbox);
+        (Approvals { policy, mode, rules: Rules::new(rules) }, book)
+    }
+}
+
+/// What the command line says about keys.
+fn flags(model: &ModelArgs, args: &AgentArgs) -> Vec<String> {
+    let given = [
+        ("model", model.model.clone()),
+        ("sandbox_mode", args.sandbox.clone()),
+        ("approval_policy", args.ask_for_approval.clone()),
+    ];
+    let given = given.into_iter().filter_map(|(key, value)| Some(format!("{key}={value:?}", value = value?)));
+    args.config.iter().cloned().chain(given).collect()
+}

@@ -1,0 +1,45 @@
+//! Sessions of the agent on disk: new ones, and those that are taken up again.
+
+use crate::config::Config;
+use crate::error::CliError;
+use flint_agent::sessions::{Session, Sessions};
+use serde_json::Value;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub fn all(config: &Config) -> Result<Sessions, CliError> {
+    Ok(Sessions::open(&config.data.join("sessions"))?)
+}
+
+/// A new one, named by the time.
+pub fn new(config: &Config) -> Result<Session, CliError> {
+    Ok(all(config)?.create(&fresh_id())?)
+}
+
+/// The one of that name, or the latest.
+pub fn resume(config: &Config, id: Option<&str>) -> Result<(Session, Vec<Value>), CliError> {
+    let sessions = all(config)?;
+    let id = match id {
+        Some(id) => id.to_owned(),
+        None => match sessions.list()?.into_iter().next() {
+            Some(latest) => latest.id,
+            None => return Err(CliError::Usage("there is no session to go on with".to_owned())),
+        },
+    };
+    Ok(sessions.resume(&id)?)
+}
+
+/// Sorts by time, and no two processes have the same.
+pub fn fresh_id() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis());
+    format!("{now:013x}-{:05x}", std::process::id())
+}
+
+/// A folder for temporary files of commands. It is not the system's: that one holds other programs' sockets and secrets.
+pub fn temporary(config: &Config) -> Result<PathBuf, CliError> {
+    let path = config.cache.join("tmp");
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+    made.and_then(|()| path.canonicalize()).map_err(CliError::io(path.display().to_string()))
+}

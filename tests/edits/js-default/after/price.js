@@ -1,0 +1,5 @@
+function withTax(price, rate = 0.2) {
+  return price + price * rate;
+}
+
+module.exports = { withTax };

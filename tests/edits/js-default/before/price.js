@@ -1,0 +1,5 @@
+function withTax(price, rate) {
+  return price + price * rate;
+}
+
+module.exports = { withTax };

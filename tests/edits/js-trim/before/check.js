@@ -1,0 +1,4 @@
+const assert = require("assert");
+const { clean } = require("./text");
+
+assert.strictEqual(clean("  Hello World "), "hello world");

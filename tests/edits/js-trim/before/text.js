@@ -1,0 +1,5 @@
+function clean(text) {
+  return text.toLowerCase();
+}
+
+module.exports = { clean };

@@ -1,0 +1,6 @@
+def is_positive(n):
+    return n > 0
+
+
+def is_even(n):
+    return n % 2 == 0

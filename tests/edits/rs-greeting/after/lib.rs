@@ -1,0 +1,3 @@
+pub fn greeting(name: &str) -> String {
+    format!("Hello, {name}!")
+}

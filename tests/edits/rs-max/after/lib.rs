@@ -1,0 +1,7 @@
+pub fn largest(numbers: &[i32]) -> Option<i32> {
+    numbers.iter().copied().max()
+}
+
+pub fn sum(numbers: &[i32]) -> i32 {
+    numbers.iter().sum()
+}
