@@ -9,3 +9,8 @@ mod replay;
 fn patch() {
     replay::corpus("patch", promises::patch);
 }
+
+#[test]
+fn approve() {
+    replay::corpus("approve", promises::approve);
+}

@@ -10,13 +10,13 @@ mod offer;
 mod split;
 
 pub use book::{Book, BookError};
+pub use flint_sandbox::Mode;
 pub use guard::guarded;
 pub use split::{Opaque, Simple, split};
 
 use crate::files::Change;
 use crate::rules::{Rule, Rules};
 use crate::tools::{Ran, ShellCall};
-use flint_sandbox::Mode;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;

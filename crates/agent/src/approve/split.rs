@@ -66,7 +66,8 @@ struct Line<'a> {
     argv: Vec<String>,
     expands: bool,
     word: Option<Word>,
-    joined: bool, // the last operator needs one more command
+    joined: bool,     // the last operator needs one more command
+    redirected: bool, // there must be something whose streams are
 }
 
 /// A word as far as it was read.
@@ -195,6 +196,7 @@ impl Line<'_> {
                 self.end_word()?;
             }
         }
+        self.redirected = true;
         let stream = letter == '>' && (self.passes("&1") || self.passes("&2"));
         if !stream {
             self.rest = self.rest.trim_start_matches([' ', '\t']);
@@ -226,8 +228,10 @@ impl Line<'_> {
     fn end_command(&mut self, operator: Operator) -> Result<(), Opaque> {
         self.end_word()?;
         let (argv, expands) = (std::mem::take(&mut self.argv), std::mem::take(&mut self.expands));
+        let redirected = std::mem::take(&mut self.redirected);
         if argv.is_empty() {
             return match operator {
+                _ if redirected => Err(Opaque::Syntax),
                 Operator::Newline => Ok(()),
                 Operator::End if !self.joined => Ok(()),
                 Operator::End | Operator::Join | Operator::Semicolon => Err(Opaque::Syntax),

@@ -415,4 +415,7 @@ pub const ASKS: &[&str] = &[
     "2>&1",
     ">/dev/null",
     "ls && ; rm",
+    "ls; 2>&1",
+    ">/dev/null\nls",
+    "ls | >/dev/null",
 ];
