@@ -65,7 +65,7 @@ pub async fn run(
             }
             Event::TurnEnded { outcome, figures } => {
                 let outcome = needs.map_or(outcome, |error| Outcome::Failed { error });
-                return Ok(ending(outcome, message, figures));
+                return Ok(ending(outcome, message, *figures));
             }
             _ => {}
         }

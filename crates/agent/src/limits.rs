@@ -44,7 +44,7 @@ pub const OUTPUT_TAIL_BYTES_MAX: usize = 16 << 10;
 pub const OUTPUT_STREAMED_BYTES_MAX: u64 = 4 << 20;
 
 /// A command that writes more is ended.
-pub const OUTPUT_READ_BYTES_MAX: u64 = 256 << 20;
+pub const OUTPUT_READ_BYTES_MAX: u64 = 64 << 20;
 
 /// Of a file that is read at once, and of one of its lines.
 pub const READ_BYTES_MAX: usize = 32 << 10;

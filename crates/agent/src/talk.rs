@@ -97,7 +97,7 @@ pub enum Event {
     },
     TurnEnded {
         outcome: Outcome,
-        figures: Figures,
+        figures: Box<Figures>,
     },
     /// What the agent undid or made again: files, and the first words of the turn.
     Rewound {

@@ -412,3 +412,33 @@ fn what_git_and_agents_run_is_put_back() {
     );
     assert_eq!(ran.output.trim(), "1", "{ran:?}");
 }
+
+/// What one command has done must not be what another one is compared with.
+#[test]
+fn commands_that_run_at_once_put_back_the_same() {
+    if !can_confine() {
+        return;
+    }
+    fn shared<T: Send + Sync>(thing: T) -> T {
+        thing
+    }
+    let place = Place::new();
+    place.write(".git/config", "[core]\n");
+    let shop = shared(place.open());
+    let wait = |path: &str| {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !place.work.join(path).exists() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    };
+    let (first, second) = std::thread::scope(|scope| {
+        let evil = "echo evil > .git/config; touch begun; while [ ! -e ended ]; do :; done; echo worse > .git/config";
+        let first = scope.spawn(|| output(&shop, evil));
+        wait("begun");
+        let second = output(&shop, "cat .git/config");
+        place.write("ended", "");
+        (first.join().unwrap(), second)
+    });
+    assert_eq!(place.says(".git/config"), "[core]\n");
+    assert_eq!((first.notes.len(), second.notes.len()), (1, 1), "{first:?} {second:?}");
+}

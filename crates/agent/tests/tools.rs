@@ -123,6 +123,20 @@ fn long_output_loses_its_middle() {
 }
 
 #[test]
+fn a_flood_is_ended() {
+    if !can_confine() {
+        return;
+    }
+    let place = Place::new();
+    let mut streamed = 0;
+    let count = &mut |piece: &str| streamed += piece.len();
+    let ran = place.open().shell(&call("yes"), count, &AtomicBool::new(false)).unwrap();
+    assert_eq!((ran.code, ran.timed_out, ran.stopped), (None, false, false));
+    assert_eq!(ran.notes, ["it was ended: it wrote more than 67108864 bytes"]);
+    assert!(streamed < 5 << 20 && ran.output.len() < 26 << 10, "{streamed}");
+}
+
+#[test]
 fn what_the_sandbox_refuses_is_seen() {
     if !can_confine() {
         return;

@@ -131,6 +131,12 @@ impl Approvals {
         }
     }
 
+    /// Git runs programs that a repository's own settings name, even for a look: without a sandbox that is more than one.
+    fn only_looks(&self, simple: &Simple) -> bool {
+        let git = simple.argv.first().is_some_and(|program| program == "git");
+        looks::only_looks(&simple.argv) && !(git && self.mode == Mode::DangerFullAccess)
+    }
+
     /// Runs if each of its commands is harmless or allowed by a rule.
     fn unless_allowed(&self, call: &ShellCall, unconfined: bool, why: &str, now: SystemTime) -> Verdict {
         let commands = match split(&call.command) {
@@ -140,7 +146,7 @@ impl Approvals {
         // A rule for commands in the sandbox does not hold where there is none.
         let free = unconfined || self.mode == Mode::DangerFullAccess;
         let allowed = |simple: &Simple| {
-            let harmless = if unconfined { is_idle(simple) } else { looks::only_looks(&simple.argv) };
+            let harmless = if unconfined { is_idle(simple) } else { self.only_looks(simple) };
             harmless || (!simple.expands && self.rules.allow(&simple.argv, free, now))
         };
         let others: Vec<&Simple> = commands.iter().filter(|simple| !allowed(simple)).collect();

@@ -57,7 +57,7 @@ impl Agent {
         let next = if matches!(outcome, Err(Stop::Ended)) { Next::End } else { Next::Turn };
         let outcome = outcome.map_or_else(Outcome::from, |()| Outcome::Done);
         turn.figures.took = turn.began.elapsed();
-        self.tell(Event::TurnEnded { outcome, figures: turn.figures }).await;
+        self.tell(Event::TurnEnded { outcome, figures: turn.figures.into() }).await;
         Ok(next)
     }
 
