@@ -125,23 +125,37 @@ fn docs(folder: &Path, settings: &Settings) -> Vec<(String, String)> {
 
 /// What a person says, with the files that they name: a model that is shown them need not ask.
 pub fn with_files(text: &str, root: &Root) -> (String, Vec<String>) {
-    let mut said = text.to_owned();
-    let (mut left, mut shown) = (MENTIONED_BYTES_MAX, Vec::new());
+    let mut named: Vec<String> = Vec::new();
     for word in words(text) {
-        if shown.len() == MENTIONED_FILES_MAX || shown.iter().any(|other| other == word) {
-            continue;
+        if !named.iter().any(|other| other == word) {
+            named.push(word.to_owned());
         }
-        let Some(content) = Name::new(word).ok().and_then(|name| root.read(&name).ok()) else { continue };
-        let Ok(content) = String::from_utf8(content.0) else { continue };
-        if content.len() > left || content.contains('\0') {
+    }
+    let mut shown = Vec::new();
+    let said = show(text, &named, root, &mut shown);
+    (said, shown)
+}
+
+/// A text with files as they are now.
+pub fn showing(text: &str, paths: &[String], root: &Root) -> String {
+    show(text, paths, root, &mut Vec::new())
+}
+
+/// Adds those that can be shown, within what may be; `shown` has their names then.
+fn show(text: &str, paths: &[String], root: &Root, shown: &mut Vec<String>) -> String {
+    let (mut said, mut left) = (text.to_owned(), MENTIONED_BYTES_MAX);
+    for path in paths {
+        let read = Name::new(path).ok().and_then(|name| root.read(&name).ok());
+        let Some(content) = read.and_then(|(bytes, _)| String::from_utf8(bytes).ok()) else { continue };
+        if content.len() > left || content.contains('\0') || shown.len() == MENTIONED_FILES_MAX {
             continue;
         }
         left -= content.len();
         let fence = fence(&content);
-        said += &format!("\n\n{word} is now:\n{fence}\n{}\n{fence}", content.trim_end_matches('\n'));
-        shown.push(word.to_owned());
+        said += &format!("\n\n{path} is now:\n{fence}\n{}\n{fence}", content.trim_end_matches('\n'));
+        shown.push(path.clone());
     }
-    (said, shown)
+    said
 }
 
 /// Files as they are now, for a server that holds edits to them. One that is no text or too large is left out.

@@ -3,6 +3,7 @@
 //! Whole lines are looked for as they are given. Models are careless about blanks, so then without the blanks at their
 //! ends, and with all of them indented more or less than in the file, by the same. Last comes what is no whole lines.
 
+use super::block::whole_block;
 use super::{ToolError, Workshop};
 use crate::files::Change;
 use crate::limits::EDIT_LINES_COMPARED_MAX;
@@ -40,6 +41,7 @@ impl Workshop {
             return Err(ToolError::Same(name));
         }
         let Place { bytes, new, places } = find(&name, text, old, new)?;
+        let bytes = whole_block(text, bytes, &new);
         let line = 1 + text[..bytes.start].matches('\n').count();
         let after = [&text[..bytes.start], &new, &text[bytes.end..]].concat();
         if after == text {

@@ -4,6 +4,7 @@
 //! only, commands through the sandbox only. Whether a call needs a yes is not decided here (`approve`), with one
 //! exception: what a confined command has no business to change is put back after it (`watch`).
 
+mod block;
 mod diff;
 mod edit;
 mod list;

@@ -5,6 +5,7 @@ use crate::agent::Agent;
 use crate::facts::Fact;
 use crate::history::user;
 use crate::limits::CHECKS_A_TURN_MAX;
+use crate::prompt;
 use crate::talk::Failure;
 use crate::tools::ShellCall;
 use std::time::Duration;
@@ -45,9 +46,11 @@ impl Agent {
         }
         turn.failed_check = Some(why);
         let code = ran.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
-        self.log.push(user(&format!(
+        let said = format!(
             "The check `{command}` failed with {code}:\n{output}\nFind out why, and change the file."
-        )))?;
+        );
+        // As they are now: a model that believes its edits to be right looks at what it meant, not at what is there.
+        self.log.push(user(&prompt::showing(&said, &self.shown, self.workshop.root())))?;
         // Small models tell what they would change. They are made to.
         self.must_call = Some("edit");
         Ok(false)
