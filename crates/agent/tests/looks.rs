@@ -272,6 +272,7 @@ fn edits_find_their_place() {
         ("a\nb", "b", "b\n", "a\nb\n", 1),
         // Blanks at the ends of lines.
         ("if a:  \n    b\t\nc\n", "if a:\n    b\n", "if b:\n    a\n", "if b:\n    a\nc\n", 1),
+        ("a\r\nb\r\n", "b", "x\ny", "a\r\nx\r\ny\r\n", 1),
         ("a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", "x\r\ny\r\nz\r\nc\r\n", 1),
         ("a \nb", "a\nb", "c", "c", 1),
         // Indented more, or less.

@@ -79,7 +79,7 @@ fn find(name: &Name, text: &str, old: &str, new: &str) -> Result<Place, ToolErro
     let mut page = Page::new(text, old);
     let as_given = |at: usize| Place {
         bytes: at..at + old.len(),
-        new: new.to_owned(),
+        new: ended_alike(text, new),
         places: text.matches(old).count(),
     };
     let whole = text.match_indices(old).map(|(at, _)| at).find(|at| is_whole(text, *at, old));
@@ -98,6 +98,15 @@ fn is_whole(text: &str, at: usize, old: &str) -> bool {
     let (before, after) = (&text[..at], &text[at + old.len()..]);
     let begins = before.is_empty() || before.ends_with('\n');
     begins && (after.is_empty() || old.ends_with('\n') || after.starts_with(['\n', '\r']))
+}
+
+/// New lines end as those of the file do, if all of these end in Windows' way.
+fn ended_alike(text: &str, new: &str) -> String {
+    let (windows, all) = (text.matches("\r\n").count(), text.matches('\n').count());
+    match windows == all && all > 0 && !new.contains("\r\n") {
+        true => new.replace('\n', "\r\n"),
+        false => new.to_owned(),
+    }
 }
 
 /// A file and the lines that are looked for in it.

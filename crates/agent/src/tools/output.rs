@@ -181,6 +181,23 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// However it comes in pieces, the text is the same, and moves no terminal.
+        #[test]
+        fn pieces_make_no_difference(bytes: Vec<u8>, cuts in proptest::collection::vec(1usize..9, 1..20)) {
+            let (mut pieces, mut rest) = (Vec::new(), bytes.as_slice());
+            for cut in cuts {
+                let (piece, after) = rest.split_at(cut.min(rest.len()));
+                pieces.push(piece);
+                rest = after;
+            }
+            pieces.push(rest);
+            let text = plain(&pieces);
+            proptest::prop_assert_eq!(&text, &plain(&[&bytes]));
+            proptest::prop_assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n' && letter != '\t'));
+        }
+    }
+
     #[test]
     fn the_middle_is_left_out() {
         let mut kept = Kept::default();
