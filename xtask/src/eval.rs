@@ -1,9 +1,10 @@
-//! `cargo xtask eval humaneval`: does the model write programs that work?
+//! `cargo xtask eval humaneval`: does the model write programs that work? (`eval edits` is in `edits`.)
 //!
 //! Greedy raw completion of the first tasks of HumanEval, all through one loaded model; each completion then
 //! runs with its task's tests, with few rights.
 
 mod complete;
+mod edits;
 mod judge;
 
 use crate::{Outcome, paths, python};
@@ -37,6 +38,13 @@ struct Args {
 }
 
 pub fn run(args: &[String]) -> Outcome {
+    match args.split_first() {
+        Some((what, rest)) if what == "edits" => edits::run(rest),
+        _ => humaneval(args),
+    }
+}
+
+fn humaneval(args: &[String]) -> Outcome {
     let args = parse(args)?;
     let folder = paths::cache()?.join("humaneval/run").join(std::process::id().to_string());
     let judge = judge::Judge::new(folder)?;

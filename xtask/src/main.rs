@@ -38,6 +38,7 @@ usage: cargo xtask COMMAND
                                  many streams, dying workers and servers, leaving and slow clients, overload:
                                  every byte compared
   eval humaneval [--tasks N]     how many programs that a model writes pass their tests
+  eval edits [--only TEXT]       how many small tasks the agent does with a real model: build with --release first
   plot REPORT.json... OUT.svg    a picture of what flint bench --peer llama.cpp --json printed
   shape gpt-oss|qwen3-moe OUT.gguf
                                  a mixture scaled down, with random weights, for flint bench -m OUT.gguf

@@ -53,9 +53,19 @@ pub struct Agent {
     pub(crate) flint: bool,        // the server is one of ours
     pub(crate) shown: Vec<String>, // files whose text the model has seen
     pub(crate) notices: Vec<String>,
-    pub(crate) must_call: Option<&'static str>, // the tool that the next answer is a call of
+    pub(crate) must: Option<Must>,
+    pub(crate) boldness: u32, // checks that failed in this turn
     pub(crate) asked_window: bool,
     pub(crate) shortened_at: Option<usize>, // items that were left
+}
+
+/// What the next answer has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Must {
+    /// A call of this tool.
+    Call(&'static str),
+    /// No call.
+    Write,
 }
 
 /// A text that will be said.
@@ -94,7 +104,8 @@ impl Agent {
             flint,
             shown: Vec::new(),
             notices,
-            must_call: None,
+            must: None,
+            boldness: 0,
             asked_window: false,
             shortened_at: None,
             settings,

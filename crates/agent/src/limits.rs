@@ -117,3 +117,6 @@ pub const CHECKS_A_TURN_MAX: u32 = 4;
 
 /// Of files that edits are held to.
 pub const EDITED_BYTES_MAX: usize = 96 << 10;
+
+/// Of a file that a model is asked to write whole.
+pub const REWRITTEN_BYTES_MAX: usize = 8 << 10;

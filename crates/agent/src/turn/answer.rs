@@ -3,7 +3,7 @@
 
 use super::call::Call;
 use super::{Stop, Turn};
-use crate::agent::{Agent, Waiting};
+use crate::agent::{Agent, Must, Waiting};
 use crate::approve::Policy;
 use crate::client::{Ask, ClientError, Ended, How, Incoming};
 use crate::history::{Record, text_of, user};
@@ -111,8 +111,14 @@ impl Agent {
         };
         set("instructions", instructions.into());
         set("tools", self.tools());
-        if let Some(tool) = self.must_call {
-            set("tool_choice", json!({"type": "function", "name": tool}));
+        if self.boldness > 1 {
+            // The likeliest answer was wrong, and would be the same again.
+            set("temperature", json!(0.3 * f64::from(self.boldness)));
+        }
+        match self.must {
+            Some(Must::Call(tool)) => drop(set("tool_choice", json!({"type": "function", "name": tool}))),
+            Some(Must::Write) => drop(set("tool_choice", "none".into())),
+            None => {}
         }
         set("parallel_tool_calls", false.into());
         set("store", false.into());
@@ -208,7 +214,7 @@ impl Agent {
     async fn take_ended(&mut self, ended: Ended, turn: &mut Turn) -> Result<Vec<Call>, Stop> {
         self.log.push_all(ended.output.clone())?;
         self.log.is_known_as(&ended.response);
-        self.must_call = None;
+        self.must = None;
         self.account(&ended, turn).await?;
         match ended.how {
             How::Completed | How::Steered => Ok(ended.output.iter().filter_map(Call::read).collect()),

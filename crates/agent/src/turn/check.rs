@@ -46,13 +46,11 @@ impl Agent {
         }
         turn.failed_check = Some(why);
         let code = ran.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
-        let said = format!(
-            "The check `{command}` failed with {code}:\n{output}\nFind out why, and change the file."
-        );
+        let asked = self.wants_change(turn);
+        let said = format!("The check `{command}` failed with {code}:\n{output}\n{asked}");
         // As they are now: a model that believes its edits to be right looks at what it meant, not at what is there.
         self.log.push(user(&prompt::showing(&said, &self.shown, self.workshop.root())))?;
-        // Small models tell what they would change. They are made to.
-        self.must_call = Some("edit");
+        self.boldness = turn.checks;
         Ok(false)
     }
 }

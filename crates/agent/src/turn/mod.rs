@@ -3,6 +3,7 @@
 mod answer;
 mod call;
 mod check;
+mod rewrite;
 mod run;
 
 use crate::agent::{Agent, Next, Waiting};
@@ -38,6 +39,8 @@ pub(crate) struct Turn {
     changed: bool, // files
     checks: u32,
     failed_check: Option<String>, // the last one, if nothing was changed since
+    target: Option<String>,       // the file that the person named first
+    rewriting: Option<String>,    // the file that the next answer is
 }
 
 impl Turn {
@@ -51,7 +54,15 @@ impl Agent {
     pub(crate) async fn turn(&mut self, text: &str) -> Result<Next, SessionError> {
         self.tell(Event::TurnBegan).await;
         let (began, figures) = (Instant::now(), Figures::default());
-        let mut turn = Turn { began, figures, changed: false, checks: 0, failed_check: None };
+        let mut turn = Turn {
+            began,
+            figures,
+            changed: false,
+            checks: 0,
+            failed_check: None,
+            target: None,
+            rewriting: None,
+        };
         let outcome = self.work(text, &mut turn).await;
         self.release_held().await?;
         let next = if matches!(outcome, Err(Stop::Ended)) { Next::End } else { Next::Turn };
@@ -62,9 +73,11 @@ impl Agent {
     }
 
     async fn work(&mut self, text: &str, turn: &mut Turn) -> Result<(), Stop> {
+        self.boldness = 0;
         self.log.record(&Record::Turn { text: text.to_owned() })?;
         self.rewind.begin(text, self.log.items().len());
         let (said, shown) = prompt::with_files(text, self.workshop.root());
+        turn.target = shown.first().cloned();
         shown.into_iter().for_each(|path| self.has_seen(path));
         self.log.push(user(&said))?;
         let said =
@@ -74,6 +87,7 @@ impl Agent {
             self.say_held().await?;
             self.keep_within_window(turn).await?;
             let calls = self.respond(turn).await?;
+            self.take_rewritten(turn).await?;
             if calls.is_empty() && self.held.is_empty() && self.check(turn).await? {
                 return Ok(());
             }

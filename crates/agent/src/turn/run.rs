@@ -265,7 +265,7 @@ impl Agent {
     }
 
     /// Changes files, all or none.
-    async fn change(
+    pub(super) async fn change(
         &mut self,
         call: &Call,
         changes: Vec<Change>,
