@@ -32,7 +32,9 @@ impl Screen {
             rows.push(status::rule(self, width));
             room -= 1;
         }
-        let panes = self.panes(width, room);
+        let question = ask::panel(self, width, room * 4 / 5);
+        self.panel.offered = question.rules;
+        let panes = self.panes(question.rows, width, room);
         self.transcript_rows = room - panes.len();
         rows.splice(0..0, panes);
         self.bottom = Bottom { rows, input, status };
@@ -40,18 +42,13 @@ impl Screen {
         self.lay_out_page();
     }
 
-    /// Plan, sent texts, question and completions: the last of them matter most, so they take their room first.
-    fn panes(&self, width: usize, room: usize) -> Vec<Row> {
-        let mut left = room;
-        let mut take = |rows: Vec<Row>| {
-            left -= rows.len();
-            rows
-        };
-        let popup = take(panes::popup(self, width, POPUP_ROWS_MAX.min(room)));
-        let question = take(ask::panel(self, width, (room * 4 / 5).min(room - popup.len())));
-        let taken = popup.len() + question.len();
-        let sent = take(panes::sent(self, width, SENT_ROWS_MAX.min((room - taken) / 3)));
-        let plan = take(panes::plan(self, width, PLAN_ROWS_MAX.min((room - taken) / 3)));
+    /// Plan, sent texts, question and completions. The question has taken its room first.
+    fn panes(&self, question: Vec<Row>, width: usize, room: usize) -> Vec<Row> {
+        let left = room - question.len();
+        let popup = panes::popup(self, width, POPUP_ROWS_MAX.min(left));
+        let third = (left - popup.len()) / 3;
+        let sent = panes::sent(self, width, SENT_ROWS_MAX.min(third));
+        let plan = panes::plan(self, width, PLAN_ROWS_MAX.min(third));
         [plan, sent, question, popup].into_iter().flatten().collect()
     }
 

@@ -35,7 +35,7 @@ pub fn rows(what: &What, fit: Fit) -> Vec<Row> {
         What::Files { changes, progress } => files(changes, *progress, fit),
         What::Look { tool, about, output, progress } => look(tool, about, output, *progress, fit),
         What::Agent { name, task, report, figures, progress } => {
-            let mut rows = head(*progress, &format!("agent {name}"), task, fit);
+            let mut rows = head(*progress, &format!("agent {name}:"), task, fit);
             rows.extend(output_rows(report, fit));
             rows.extend(agent_end(figures, *progress));
             rows
@@ -199,10 +199,16 @@ fn agent_end(figures: &Figures, progress: Progress) -> Option<Row> {
     if progress == Progress::Running {
         return None;
     }
-    let served = figures.served.as_ref().map(|served| format!("{} · ", served.model)).unwrap_or_default();
+    let (mut served, mut style) = (String::new(), DIM);
+    if let Some(who) = &figures.served {
+        served = format!("{} · ", who.model);
+        if who.asked != who.model {
+            (served, style) = (format!("{} ANSWERED, {} was asked · ", who.model, who.asked), LOUD);
+        }
+    }
     let tokens = figures.tokens_in.saturating_add(figures.tokens_out);
-    let text = format!("    {served}{} tokens · {}", words::count(tokens), words::time(figures.took));
-    Some(row(&text, DIM))
+    let text = format!("{served}{} tokens · {}", words::count(tokens), words::time(figures.took));
+    Some(Row::from(vec![piece("    ", PLAIN), piece(&text, style)]))
 }
 
 pub fn plan(steps: &[Step], width: usize) -> Vec<Row> {

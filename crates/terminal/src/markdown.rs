@@ -36,6 +36,7 @@ struct Writer {
     links: Vec<String>,
     code: Option<Code>,
     table: Option<Table>,
+    fresh: bool, // a quote has just begun: its first block needs no gap
 }
 
 /// A list or a quote: what stands before its rows.
@@ -81,6 +82,7 @@ impl Writer {
             Tag::BlockQuote(_) => {
                 self.gap();
                 self.levels.push(Level { first: None, rest: "│ ".to_owned() });
+                self.fresh = true;
             }
             Tag::CodeBlock(kind) => self.start_code(kind),
             Tag::List(first) => {
@@ -227,7 +229,7 @@ impl Writer {
     fn gap(&mut self) {
         self.flush();
         let marked = self.levels.last().is_some_and(|level| level.first.is_some());
-        if !self.rows.is_empty() && !marked {
+        if !self.rows.is_empty() && !marked && !std::mem::take(&mut self.fresh) {
             let margin = self.margin();
             self.rows.push(Row::from(margin.rest));
         }

@@ -90,10 +90,9 @@ impl Screen {
         let plain = !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
         let answer = match key.code {
             KeyCode::Char('y' | 'n' | 'r') | KeyCode::Up | KeyCode::Down => true,
-            KeyCode::Char('a') => self.panel.question().is_some_and(|question| !question.rules.is_empty()),
+            KeyCode::Char('a') => self.panel.offered > Some(0),
             KeyCode::Char(digit @ '1'..='9') => {
-                let rules = self.panel.question().map_or(0, |question| question.rules.len());
-                (digit as usize) - ('1' as usize) < rules
+                (digit as usize) - ('1' as usize) < self.panel.offered.unwrap_or(0)
             }
             _ => false,
         };

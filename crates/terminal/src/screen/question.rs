@@ -10,6 +10,7 @@ use std::time::Duration;
 pub struct Panel {
     questions: VecDeque<Question>,
     since: Duration, // that the first one has been shown, or a key was meant for something else
+    pub offered: Option<usize>, // rules of it that are on the screen; none: not even the question is
     pub reason: bool, // the composer holds why not
     pub scrolled: usize, // rows of the diff or command above the panel
 }
@@ -17,8 +18,7 @@ pub struct Panel {
 impl Panel {
     pub fn ask(&mut self, question: Question, now: Duration) {
         if self.questions.is_empty() {
-            self.since = now;
-            self.scrolled = 0;
+            self.next(now);
         }
         if self.questions.len() < QUESTIONS_MAX {
             self.questions.push_back(question);
@@ -35,7 +35,9 @@ impl Panel {
 
     /// Whether a key would be an answer: nobody who is typing is asked in the middle of a word.
     pub fn listens(&self, now: Duration) -> bool {
-        !self.questions.is_empty() && now.saturating_sub(self.since) >= QUESTION_PAUSE
+        !self.questions.is_empty()
+            && self.offered.is_some()
+            && now.saturating_sub(self.since) >= QUESTION_PAUSE
     }
 
     /// A key went elsewhere.
@@ -51,7 +53,8 @@ impl Panel {
 
     /// `Always`, by the number of the rule.
     pub fn decide_always(&mut self, rule: usize, now: Duration) -> Option<Order> {
-        let rule = self.question()?.rules.get(rule)?.clone();
+        let offered = self.offered.unwrap_or(0);
+        let rule = self.question()?.rules.iter().take(offered).nth(rule)?.clone();
         self.decide(Decision::Always(rule), now)
     }
 
@@ -72,6 +75,7 @@ impl Panel {
     /// The next question must be read too.
     fn next(&mut self, now: Duration) {
         self.since = now;
+        self.offered = None;
         self.reason = false;
         self.scrolled = 0;
     }

@@ -8,18 +8,35 @@ use crate::words;
 use crate::wrap::{Break, Margin, Row, cut, piece, row, wrap, wrap_text};
 use flint_agent::talk::{Asked, FileChange, Question};
 
+/// A row of what is asked about, and one that says how much more there is.
+const BODY_ROWS_MIN: usize = 2;
+
+/// There are as many digits.
+const RULES_MAX: usize = 9;
+
+/// The panel, and how many of the offered rules it shows: only what is seen can be answered.
+#[derive(Debug, Default)]
+pub struct Shown {
+    pub rows: Vec<Row>,
+    pub rules: Option<usize>, // none: there is no room for the question
+}
+
 /// At most `rows_max` rows. The answers are always among them; what is asked about can be scrolled.
-pub fn panel(screen: &Screen, width: usize, rows_max: usize) -> Vec<Row> {
-    let Some(question) = screen.panel.question() else { return Vec::new() };
+pub fn panel(screen: &Screen, width: usize, rows_max: usize) -> Shown {
+    let Some(question) = screen.panel.question() else { return Shown::default() };
     let title = title(question, screen.panel.waiting());
     let mut rows = wrap_text(&title, WARNING.patch(BOLD), width, &Margin::new("? ", "  ", WARNING));
     let listens = screen.panel.listens(screen.now);
-    let answers = answers(question, width, listens);
-    let room = rows_max.saturating_sub(rows.len() + answers.len());
-    rows.extend(scrolled(body(question, width), screen.panel.scrolled, room, width));
+    let room = rows_max.saturating_sub(rows.len());
+    let fits = |rules: &usize| answers(question, *rules, width, listens).len() + BODY_ROWS_MIN <= room;
+    let Some(rules) = (0..=question.rules.len().min(RULES_MAX)).rev().find(fits) else {
+        let text = "A question waits: make the window larger to answer it.";
+        return Shown { rows: vec![row(&cut(text, width), LOUD); rows_max.min(1)], rules: None };
+    };
+    let answers = answers(question, rules, width, listens);
+    rows.extend(scrolled(body(question, width), screen.panel.scrolled, room - answers.len(), width));
     rows.extend(answers);
-    // Without room for all, the answers stay: they stand at the end.
-    rows.split_off(rows.len().saturating_sub(rows_max))
+    Shown { rows, rules: Some(rules) }
 }
 
 fn title(question: &Question, waiting: usize) -> String {
@@ -80,13 +97,13 @@ fn scrolled(rows: Vec<Row>, from: usize, room: usize, width: usize) -> Vec<Row> 
     let more = rows.len() - shown - from;
     let mut seen: Vec<Row> = rows.into_iter().skip(from).take(shown).collect();
     if room > 0 {
-        let text = format!("  … {from} rows above, {more} below: up and down move");
+        let text = format!("  … {from} above, {more} below: up and down move");
         seen.push(row(&cut(&text, width), WARNING));
     }
     seen
 }
 
-fn answers(question: &Question, width: usize, listens: bool) -> Vec<Row> {
+fn answers(question: &Question, rules: usize, width: usize, listens: bool) -> Vec<Row> {
     let style = if listens { PLAIN } else { DIM };
     let mut rows = Vec::new();
     let mut answer = |key: &str, text: &str| {
@@ -94,7 +111,7 @@ fn answers(question: &Question, width: usize, listens: bool) -> Vec<Row> {
         rows.extend(wrap_text(text, style, width, &margin));
     };
     answer("y", "yes, this once");
-    for (at, rule) in question.rules.iter().take(9).enumerate() {
+    for (at, rule) in question.rules.iter().take(rules).enumerate() {
         let key = (at + 1).to_string();
         let also = if at == 0 { " (or a)" } else { "" };
         answer(&key, &format!("always{also}: {}", words::rule(rule)));

@@ -12,6 +12,9 @@ use ratatui_core::style::Style;
 
 const SPINNER: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠇", "⠏", "⠛"];
 
+/// Of the composer. More of them may not all be seen, so they are counted.
+const LINES_UNCOUNTED: usize = 3;
+
 /// The most important first; what has no room is left out from the end.
 pub fn line(screen: &Screen, width: usize) -> Row {
     let mut parts = vec![model(screen)];
@@ -64,7 +67,7 @@ fn with_tier(served: &Served) -> String {
 fn connection(screen: &Screen) -> Option<Piece> {
     let (text, style) = match screen.connection.as_ref()? {
         Connection::Connecting => ("connecting".to_owned(), WARNING),
-        Connection::Open => ("open".to_owned(), GOOD),
+        Connection::Open => ("connected".to_owned(), GOOD),
         Connection::Requests { why } => (format!("by requests: {why}"), WARNING),
         Connection::Lost { why } => (format!("lost: {why}"), BAD),
     };
@@ -102,7 +105,11 @@ fn limits(screen: &Screen) -> Vec<Piece> {
 pub fn rule(screen: &Screen, width: usize) -> Row {
     let (text, style) = activity(screen);
     let below = if screen.transcript.at_end() { "" } else { "more below, pgdn · " };
-    let text = cut(&format!("── {below}{text} "), width);
+    let lines = match screen.composer.text().split('\n').count() {
+        1..=LINES_UNCOUNTED => String::new(),
+        lines => format!("{} lines · ", words::count(lines as u64)),
+    };
+    let text = cut(&format!("── {below}{lines}{text} "), width);
     let used = columns(&[piece(&text, style)]);
     Row::from(vec![piece(&text, style), piece(&"─".repeat(width.saturating_sub(used)), DIM)])
 }
@@ -115,7 +122,7 @@ fn activity(screen: &Screen) -> (String, Style) {
         return ("why not? enter says it, esc goes back".to_owned(), WARNING);
     }
     if screen.sent.editing.is_some() {
-        let keys = "changing what waits: enter keeps it, ctrl+x withdraws it, esc leaves it as it was";
+        let keys = "changing what waits: enter keeps it, ctrl+x withdraws it, esc leaves it";
         return (keys.to_owned(), WARNING);
     }
     let Some(turn) = &screen.turn else {
