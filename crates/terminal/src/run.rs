@@ -4,6 +4,8 @@
 //! next frame, which is at once when nothing was painted just before.
 
 mod inputs;
+#[cfg(test)]
+mod tests;
 
 use crate::limits::{EVENTS_A_BATCH_MAX, FRAME_TIME_MIN, ORDERS_WAITING_MAX, SPINNER_STEP_TIME};
 use crate::outside::{Action, Ended, Reply, Request, Wish};
@@ -29,7 +31,7 @@ const IDLE_TIME: Duration = Duration::from_secs(3600);
 pub async fn run(
     mut setup: Setup,
     orders: Sender<Order>,
-    events: Receiver<Event>,
+    mut events: Receiver<Event>,
     outside: Sender<Request>,
 ) -> io::Result<Ended> {
     let painted = setup.painted.take();
@@ -37,7 +39,7 @@ pub async fn run(
     let mut face = Taken::take()?;
     let mut inputs = Inputs::read();
     let mut driver = Driver::new(Screen::new(setup), orders, outside, painted);
-    let ended = driver.drive(&mut face, &mut inputs.receiver, events, &mut signals).await;
+    let ended = driver.drive(&mut face, &mut inputs.receiver, &mut events, &mut signals).await;
     drop(face);
     let ended = ended?;
     driver.farewell(&ended).await;
@@ -82,7 +84,7 @@ impl Driver {
         &mut self,
         face: &mut impl Face,
         inputs: &mut Receiver<Input>,
-        mut events: Receiver<Event>,
+        events: &mut Receiver<Event>,
         signals: &mut Signals,
     ) -> io::Result<Ended> {
         let orders = self.orders.clone();

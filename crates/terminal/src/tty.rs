@@ -43,6 +43,9 @@ impl Taken {
 impl Face for Taken {
     /// One frame, which the terminal shows at once or not at all.
     fn paint(&mut self, screen: &mut Screen) -> io::Result<()> {
+        if !TAKEN.load(Ordering::SeqCst) {
+            return Err(io::Error::other("a part of the program has panicked; its message stands above"));
+        }
         queue_begin(self.terminal.backend_mut())?;
         self.terminal.draw(|frame| {
             screen.lay_out(frame.area().as_size());

@@ -1,8 +1,8 @@
 //! Plays a made-up session, to look at and to measure with:
-//! `cargo run -p flint-terminal --example play -- [TOKENS_A_SECOND] [--end]`.
+//! `cargo run -p flint-terminal --example play -- [TOKENS_A_SECOND] [--end|--panic]`.
 //!
 //! With `--end` it ends when all is played, otherwise with ctrl+c. Then it says how long events took from being sent to
-//! being painted.
+//! being painted. With `--panic` it panics when all is played, to show that the terminal is given back.
 
 mod script;
 
@@ -25,7 +25,11 @@ struct Times {
 async fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let rate = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(TOKENS_A_SECOND).max(1);
-    let ends = arguments.iter().any(|word| word == "--end");
+    let end = match arguments.iter().map(String::as_str).find(|word| word.starts_with("--")) {
+        Some("--end") => End::Signal,
+        Some("--panic") => End::Panic,
+        Some(_) | None => End::Person,
+    };
     let times = Arc::new(Mutex::new(Times::default()));
     let (orders, ordered) = channel(64);
     let (sender, events) = channel(1024);
@@ -39,10 +43,18 @@ async fn main() -> std::io::Result<()> {
         ..Setup::default()
     };
     tokio::spawn(answer(requests));
-    tokio::spawn(play(sender, ordered, rate, ends, times.clone()));
+    tokio::spawn(play(sender, ordered, rate, end, times.clone()));
     let ended: Ended = run(setup, orders, events, outside).await?;
     report(&ended, &mut times.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
     Ok(())
+}
+
+/// Who ends the program.
+#[derive(Clone, Copy)]
+enum End {
+    Person,
+    Signal,
+    Panic,
 }
 
 fn note_painted(times: Arc<Mutex<Times>>) -> Box<dyn FnMut(u64) + Send> {
@@ -61,7 +73,7 @@ async fn play(
     sender: Sender<Event>,
     mut ordered: Receiver<Order>,
     rate: u64,
-    ends: bool,
+    end: End,
     times: Arc<Mutex<Times>>,
 ) {
     let began = Instant::now();
@@ -74,11 +86,15 @@ async fn play(
             return;
         }
     }
-    if ends {
-        // What a person would press.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let own = rustix::process::getpid();
-        let _ = rustix::process::kill_process(own, rustix::process::Signal::TERM);
+    // The last events are painted before the end.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    match end {
+        End::Person => {}
+        End::Signal => {
+            let own = rustix::process::getpid();
+            let _ = rustix::process::kill_process(own, rustix::process::Signal::TERM);
+        }
+        End::Panic => panic!("as was asked for"),
     }
     while ordered.recv().await.is_some() {}
 }
