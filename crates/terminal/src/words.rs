@@ -32,23 +32,21 @@ pub fn percent(part: u64, whole: u64) -> Option<u64> {
     (whole > 0).then(|| (u128::from(part) * 100 / u128::from(whole)) as u64)
 }
 
-/// All that a rule allows: which commands, where, and how long.
+/// All that a rule allows: which commands, where, and how long. `Rule::told` counts days from now; a frame has no clock.
 pub fn rule(rule: &Rule) -> String {
-    let word = |word: &Word| match word {
-        Word::Exactly(word) => format!("{word:?}"),
-        Word::Any => "(anything)".to_owned(),
+    let written = |words: &[Word]| words.iter().map(Word::to_string).collect::<Vec<_>>().join(" ");
+    let commands = match rule.argv.as_slice() {
+        [Word::Any] => "every command".to_owned(),
+        [words @ .., Word::Any] => format!("every command that begins with `{}`", written(words)),
+        words => format!("the command `{}` as it is", written(words)),
     };
-    let words: Vec<String> = rule.argv.iter().map(word).collect();
-    let commands = match words.is_empty() {
-        true => "every command".to_owned(),
-        false => format!("commands that begin with {}", words.join(" ")),
-    };
+    let confined = if rule.unconfined { " WITHOUT THE SANDBOX" } else { "" };
     let place = match rule.scope {
         Scope::Session => "in this session",
         Scope::Project => "in this folder, in later sessions too",
     };
     let end = rule.until.map_or("without end".to_owned(), |until| format!("until {}", date(until)));
-    format!("{commands}, {place}, {end}")
+    format!("{commands}{confined}, {place}, {end}")
 }
 
 /// A day and a minute, in UTC.
@@ -96,13 +94,19 @@ mod tests {
 
     #[test]
     fn a_rule_says_all_that_it_allows() {
-        let argv = vec![Word::Exactly("cargo".into()), Word::Any];
+        let argv = vec![Word::Exactly("cargo".into()), Word::Exactly("a b".into()), Word::Any];
         let until = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(20_773 * 86_400 + 3_660));
+        let open = Rule { argv, scope: Scope::Project, until, unconfined: true };
         assert_eq!(
-            rule(&Rule { argv, scope: Scope::Project, until }),
-            "commands that begin with \"cargo\" (anything), in this folder, in later sessions too, until 2026-11-16 01:01 UTC"
+            rule(&open),
+            "every command that begins with `cargo 'a b'` WITHOUT THE SANDBOX, in this folder, in later sessions too, until 2026-11-16 01:01 UTC"
         );
-        let all = rule(&Rule { argv: Vec::new(), scope: Scope::Session, until: None });
-        assert_eq!(all, "every command, in this session, without end");
+        let argv = vec![Word::Exactly("ls".into())];
+        let exact = Rule { argv, scope: Scope::Session, until: None, unconfined: false };
+        assert_eq!(rule(&exact), "the command `ls` as it is, in this session, without end");
+        assert_eq!(
+            rule(&Rule { argv: vec![Word::Any], ..exact }),
+            "every command, in this session, without end"
+        );
     }
 }

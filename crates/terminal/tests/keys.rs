@@ -44,7 +44,7 @@ fn the_first_letter_warms_the_prompt_once() {
     assert_eq!(press(&mut screen, KeyCode::Char('a')), order(Order::Warm));
     assert_eq!(press(&mut screen, KeyCode::Char('b')), []);
     screen.fold(Event::TurnBegan);
-    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: Figures::default() });
+    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: Figures::default().into() });
     assert_eq!(screen.input(Input::Paste("x".into())), order(Order::Warm));
 }
 
@@ -136,7 +136,12 @@ fn what_is_on_its_way_is_no_longer_edited() {
 }
 
 fn rule() -> Rule {
-    Rule { argv: vec![Word::Exactly("rm".into()), Word::Any], scope: Scope::Session, until: None }
+    Rule {
+        argv: vec![Word::Exactly("rm".into()), Word::Any],
+        scope: Scope::Session,
+        until: None,
+        unconfined: false,
+    }
 }
 
 /// A question that has been on a screen of this height for a second.

@@ -53,7 +53,7 @@ pub fn events() -> Vec<Event> {
         events.extend(message(round));
     }
     events.push(change());
-    events.push(Event::TurnEnded { outcome: Outcome::Done, figures: figures() });
+    events.push(Event::TurnEnded { outcome: Outcome::Done, figures: figures().into() });
     events
 }
 

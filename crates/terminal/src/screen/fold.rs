@@ -20,7 +20,7 @@ impl Screen {
             Event::ItemEnded(item) => self.end_item(item),
             Event::Asked(question) => self.panel.ask(question, self.now),
             Event::Sent { number, text, how, state } => self.fold_sent(number, text, how, state),
-            Event::TurnEnded { outcome, figures } => self.end_turn(outcome, figures),
+            Event::TurnEnded { outcome, figures } => self.end_turn(outcome, *figures),
             Event::Rewound { undone, turn, files } => self.rewind(undone, &turn, &files),
             Event::Compacted { tokens_before, tokens_after } => {
                 let (before, after) = (words::count(tokens_before), words::count(tokens_after));
@@ -74,7 +74,7 @@ impl Screen {
             self.account(Line {
                 who: Some(name.clone()),
                 turn: self.turns,
-                figures: figures.clone(),
+                figures: figures.as_ref().clone(),
                 outcome: None,
             });
         }

@@ -84,13 +84,13 @@ fn usage() -> Screen {
         name: "reviewer".into(),
         task: "look".into(),
         report: String::new(),
-        figures: figures("smol", "smol"),
+        figures: figures("smol", "smol").into(),
         progress: Progress::Done,
     };
     ended(&mut screen, what);
-    screen.fold(Event::TurnEnded { outcome: Outcome::Interrupted, figures: figures("qwen", "qwen") });
+    screen.fold(Event::TurnEnded { outcome: Outcome::Interrupted, figures: figures("qwen", "qwen").into() });
     screen.fold(Event::TurnBegan);
-    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "other") });
+    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "other").into() });
     command(&mut screen, "/usage");
     screen
 }
@@ -101,10 +101,10 @@ fn diff() -> Screen {
         |path: &str, diff: &str| FileChange { path: path.into(), kind: FileKind::Added, diff: diff.into() };
     let files = |change| What::Files { changes: vec![change], progress: Progress::Done };
     ended(&mut screen, files(change("a.txt", "@@ -0,0 +1,2 @@\n+one\n+two\n")));
-    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "qwen") });
+    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "qwen").into() });
     screen.fold(Event::TurnBegan);
     ended(&mut screen, files(change("b.txt", "+three\n")));
-    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "qwen") });
+    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "qwen").into() });
     screen.fold(Event::Rewound { undone: true, turn: "add b".into(), files: vec!["b.txt".into()] });
     command(&mut screen, "/diff");
     screen

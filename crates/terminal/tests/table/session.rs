@@ -86,7 +86,7 @@ fn items() -> Screen {
     ended(&mut screen, What::Files { changes: vec![change()], progress: Progress::Done });
     let (name, task) = ("reviewer".into(), "look for mistakes".into());
     let report = "None found.".into();
-    let figures = figures("qwen", "qwen");
+    let figures = figures("qwen", "qwen").into();
     ended(&mut screen, What::Agent { name, task, report, figures, progress: Progress::Done });
     ended(&mut screen, What::Trouble { message: "The disk is full.".into() });
     open(&mut screen, "running", command("building\n", None, Progress::Running));
@@ -106,8 +106,18 @@ fn rules() -> Vec<Rule> {
     let word = |word: &str| Word::Exactly(word.into());
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
     vec![
-        Rule { argv: vec![word("rm"), word("-r"), word("target")], scope: Scope::Session, until: None },
-        Rule { argv: vec![word("rm"), Word::Any], scope: Scope::Project, until: Some(until) },
+        Rule {
+            argv: vec![word("rm"), word("-r"), word("target")],
+            scope: Scope::Session,
+            until: None,
+            unconfined: false,
+        },
+        Rule {
+            argv: vec![word("rm"), Word::Any],
+            scope: Scope::Project,
+            until: Some(until),
+            unconfined: false,
+        },
     ]
 }
 
@@ -189,7 +199,7 @@ fn hostile() -> Screen {
 }
 
 fn end_turn(screen: &mut Screen, outcome: Outcome, model: &str) {
-    screen.fold(Event::TurnEnded { outcome, figures: figures("qwen", model) });
+    screen.fold(Event::TurnEnded { outcome, figures: figures("qwen", model).into() });
 }
 
 fn mismatch() -> Screen {
