@@ -203,6 +203,17 @@ fn question() -> Question {
 }
 
 #[test]
+fn a_question_below_a_page_is_answered_there() {
+    let mut screen = asked(40);
+    command(&mut screen, "/help");
+    screen.lay_out(Size { width: 60, height: 40 });
+    assert_eq!(press(&mut screen, KeyCode::Char('y')), [], "a key has just been pressed");
+    screen.tick(Duration::from_secs(4));
+    assert_eq!(press(&mut screen, KeyCode::Down), []);
+    assert_eq!(press(&mut screen, KeyCode::Char('y')), decided(Decision::Yes));
+}
+
+#[test]
 fn commands_become_orders_and_actions() {
     let action = |action| vec![Wish::Action(action)];
     for (text, expected) in [

@@ -18,7 +18,13 @@ impl Screen {
             }
             Event::ItemGrew { id, text } => self.transcript.grow(&id, &text),
             Event::ItemEnded(item) => self.end_item(item),
-            Event::Asked(question) => self.panel.ask(question, self.now),
+            Event::Asked(question) => {
+                if !self.panel.ask(question, self.now) {
+                    self.trouble(
+                        "Too many questions wait; the last one is not shown. Esc interrupts.".to_owned(),
+                    );
+                }
+            }
             Event::Sent { number, text, how, state } => self.fold_sent(number, text, how, state),
             Event::TurnEnded { outcome, figures } => self.end_turn(outcome, *figures),
             Event::Rewound { undone, turn, files } => self.rewind(undone, &turn, &files),

@@ -8,6 +8,9 @@ use crate::slash;
 use crossterm::event::{Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use flint_agent::talk::{Decision, Order};
 
+/// Rows that shift and an arrow move.
+const SCROLL_ROWS: usize = 3;
+
 impl Screen {
     /// What a person did, and what comes of it.
     pub fn input(&mut self, input: Input) -> Vec<Wish> {
@@ -22,6 +25,7 @@ impl Screen {
 
     fn key(&mut self, key: KeyEvent) -> Vec<Wish> {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        let shift = key.modifiers.contains(KeyModifiers::SHIFT);
         if key.code != KeyCode::Char('c') {
             self.quit_asked = None;
         }
@@ -32,8 +36,15 @@ impl Screen {
             KeyCode::PageUp if self.page.is_none() => self.scroll_up(),
             KeyCode::PageDown if self.page.is_none() => self.scroll_down(),
             KeyCode::End if control => self.transcript.go_to_end(),
-            _ if self.page.is_some() => return self.page_key(key.code),
+            KeyCode::Up if shift => self.transcript.scroll_up(SCROLL_ROWS, self.fit),
+            KeyCode::Down if shift => self.transcript.scroll_down(SCROLL_ROWS, self.fit),
+            // A question stands below a page, and can be answered there; the arrows are the page's.
+            KeyCode::Up | KeyCode::Down if self.page.is_some() => return self.page_key(key.code),
             _ if self.panel_takes(key) => return self.panel_key(key.code),
+            _ if self.page.is_some() => {
+                self.panel.heard(self.now);
+                return self.page_key(key.code);
+            }
             _ => {
                 self.panel.heard(self.now);
                 return self.composer_key(key);

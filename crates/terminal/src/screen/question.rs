@@ -16,13 +16,16 @@ pub struct Panel {
 }
 
 impl Panel {
-    pub fn ask(&mut self, question: Question, now: Duration) {
+    /// Whether it could still be taken.
+    pub fn ask(&mut self, question: Question, now: Duration) -> bool {
         if self.questions.is_empty() {
             self.next(now);
         }
-        if self.questions.len() < QUESTIONS_MAX {
+        let room = self.questions.len() < QUESTIONS_MAX;
+        if room {
             self.questions.push_back(question);
         }
+        room
     }
 
     pub fn question(&self) -> Option<&Question> {

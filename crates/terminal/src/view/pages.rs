@@ -57,7 +57,7 @@ const KEYS: [(&str, &str); 13] = [
     ("up, down", "what was sent before"),
     ("alt+up", "takes a waiting text back to change it"),
     ("ctrl+x", "withdraws the waiting text that is being changed"),
-    ("pgup, pgdn", "scroll; ctrl+end goes to the newest"),
+    ("pgup, pgdn, shift+up", "scroll; ctrl+end goes to the newest"),
     ("ctrl+o", "shows outputs, thoughts and diffs in full, or short"),
     ("ctrl+a, ctrl+e", "to the beginning and end of the line"),
     ("ctrl+w, ctrl+u, ctrl+k", "delete a word, to the beginning, to the end of the line"),
