@@ -14,7 +14,7 @@ fn terminal() {
 }
 
 /// What a hostile or unlucky text is made of.
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 28] = [
     "a",
     " ",
     "\n",
@@ -39,6 +39,10 @@ const WORDS: [&str; 24] = [
     "@@ -1 +1 @@\n",
     "&#27;",
     "/status\n",
+    "\u{34f}",
+    "\u{e0041}",
+    "\u{3164}",
+    "\u{fe01}",
 ];
 
 const LETTERS: &str = "BEmgMrhcoCqQSpxbuUzsfladtnkkkkPwRL";
