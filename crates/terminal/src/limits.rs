@@ -20,8 +20,8 @@ pub const ORDERS_WAITING_MAX: usize = 256;
 /// Items of the transcript; the oldest go.
 pub const ENTRIES_MAX: usize = 50_000;
 
-/// Entries whose lines are kept ready. Far more than are seen at once.
-pub const ENTRIES_LAID_OUT_MAX: usize = 256;
+/// Entries whose lines are kept ready. More than are seen at once: each has a row at least.
+pub const ENTRIES_LAID_OUT_MAX: usize = 1_024;
 
 /// Text of one item. Of more the beginning goes.
 pub const ITEM_BYTES_MAX: usize = 4 << 20;

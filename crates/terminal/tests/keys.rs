@@ -88,6 +88,18 @@ fn two_presses_far_apart_do_not_quit() {
 }
 
 #[test]
+fn the_end_of_input_quits_as_control_c_does() {
+    let mut screen = begun();
+    assert_eq!(control(&mut screen, 'd'), []);
+    assert_eq!(control(&mut screen, 'd'), [Wish::Quit]);
+    let mut screen = begun();
+    write(&mut screen, "ab");
+    press(&mut screen, KeyCode::Home);
+    assert_eq!(control(&mut screen, 'd'), [], "with text it deletes");
+    assert_eq!(press(&mut screen, KeyCode::Enter), order(Order::Submit { text: "b".into() }));
+}
+
+#[test]
 fn history_is_there_and_back() {
     let mut screen = begun();
     after(&mut screen, "newer", KeyCode::Enter);

@@ -26,7 +26,7 @@ impl Screen {
     fn key(&mut self, key: KeyEvent) -> Vec<Wish> {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let shift = key.modifiers.contains(KeyModifiers::SHIFT);
-        if key.code != KeyCode::Char('c') {
+        if !(control && matches!(key.code, KeyCode::Char('c' | 'd'))) {
             self.quit_asked = None;
         }
         match key.code {
