@@ -8,5 +8,6 @@
 
 pub mod agent;
 pub mod engine;
+pub mod terminal;
 pub mod text;
 pub mod wire;
