@@ -102,12 +102,17 @@ impl Sessions {
 
     /// A new session that begins with the first `count` records of another, which may be in use.
     pub fn fork(&self, of: &str, count: usize, id: &str) -> Result<(Session, Vec<Value>), SessionError> {
-        let bytes = fs::read(self.path(of)?).map_err(|source| self.missing(of, source))?;
-        let (mut records, _) = read(of, &bytes)?;
+        let mut records = self.look(of)?;
         records.truncate(count);
         let mut session = self.create(id)?;
         session.append_all(&records)?;
         Ok((session, records))
+    }
+
+    /// The records of a session, which may be in use.
+    pub fn look(&self, id: &str) -> Result<Vec<Value>, SessionError> {
+        let bytes = fs::read(self.path(id)?).map_err(|source| self.missing(id, source))?;
+        Ok(read(id, &bytes)?.0)
     }
 
     /// The sessions, the latest first.

@@ -9,11 +9,12 @@ use clap_complete::Shell;
     version,
     about = "Real-time coding on hardware you own",
     long_about = "Real-time coding on hardware you own.\n\n\
-        Without a command, flint opens a chat with the model; with a prompt on standard input it answers \
+        Without a command, flint opens the coding agent in this folder; with a prompt on standard input it answers \
         that and exits. The model is fetched on first use.",
     after_help = "Examples:\n  \
-        flint                                  chat with the default model\n  \
-        flint -m smollm2-135m                  chat with a small, quick one\n  \
+        flint                                  the agent, in this folder\n  \
+        flint exec 'Fix the bug in a.py'       the agent does one task and exits\n  \
+        flint chat -m smollm2-135m             chat with a small, quick model\n  \
         echo 'What is a monad?' | flint        one answer\n  \
         flint run --raw 'def fib(n):'          plain completion, without a chat template\n  \
         flint bench -m smollm2-135m --peer llama.cpp"
@@ -21,6 +22,8 @@ use clap_complete::Shell;
 pub struct Cli {
     #[command(flatten)]
     pub model: ModelArgs,
+    #[command(flatten)]
+    pub agent: AgentArgs,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -88,6 +91,25 @@ pub enum Command {
     /// Let the coding agent do one task in this folder, without a terminal
     #[command(alias = "e")]
     Exec(ExecArgs),
+    /// Go on with an earlier session in the terminal
+    Resume {
+        /// Its name [default: the latest one]
+        id: Option<String>,
+        /// The latest one
+        #[arg(long, conflicts_with = "id")]
+        last: bool,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// Begin a session in the terminal as an earlier one did
+    Fork {
+        /// Its name [default: the latest one]
+        id: Option<String>,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// Chat with the model, without tools
+    Chat,
     /// Answer one prompt on standard output
     Run(RunArgs),
     /// Fetch a model: resumes, checks the digest, moves it into place whole

@@ -13,6 +13,7 @@ pub struct Config {
     pub store: Store,
     pub endpoints: Endpoints,
     pub telemetry: Telemetry,
+    pub colour: bool,                       // where there is a terminal
     pub user: PathBuf,                      // their own folder
     pub agent: Vec<(&'static str, String)>, // settings of the agent
 }
@@ -58,6 +59,7 @@ impl Config {
                     .unwrap_or_default(),
                 service: text("OTEL_SERVICE_NAME").unwrap_or_else(|| "flint".into()),
             },
+            colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             user: path("HOME").unwrap_or_else(|| "/".into()),
             agent: AGENT.iter().filter_map(|(name, key)| Some((*key, text(name)?))).collect(),
             cache,

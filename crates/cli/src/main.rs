@@ -22,7 +22,8 @@ mod settings;
 mod usage;
 mod worker;
 
-use args::{Cli, Command};
+use agent::Open;
+use args::{AgentArgs, Cli, Command};
 use clap::{CommandFactory, Parser};
 use config::Config;
 use error::CliError;
@@ -48,7 +49,10 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
     let config = Config::from_environment();
     let done = match &cli.command {
         Some(Command::Exec(args)) => return agent::exec(&config, &cli.model, args),
-        None if std::io::stdin().is_terminal() => chat::chat(&config, &cli.model),
+        None if std::io::stdin().is_terminal() => open(cli, &cli.agent, &config, Open::New),
+        Some(Command::Resume { id, agent, .. }) => open(cli, agent, &config, Open::Resume(id.clone())),
+        Some(Command::Fork { id, agent }) => open(cli, agent, &config, Open::Fork(id.clone())),
+        Some(Command::Chat) => chat::chat(&config, &cli.model),
         None => run::answer_stdin(&config, &cli.model),
         Some(Command::Run(args)) => run::run(&config, &cli.model, args),
         Some(Command::Pull { name }) => models::pull(&config, name),
@@ -65,4 +69,8 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Some(Command::Worker(args)) => worker::work(&config, &cli.model, args),
     };
     done.map(|()| 0)
+}
+
+fn open(cli: &Cli, args: &AgentArgs, config: &Config, which: Open) -> Result<(), CliError> {
+    agent::terminal(config, &cli.model, args, None, which)
 }

@@ -9,7 +9,7 @@ const CTRL_D: &str = "\x04";
 
 #[test]
 fn an_answer_streams_and_its_times_are_shown() {
-    let mut terminal = Terminal::open(flint().args(["-m", MODEL]));
+    let mut terminal = Terminal::open(flint().args(["chat", "-m", MODEL]));
     terminal.wait_for("is ready");
     terminal.wait_for("> ");
     terminal.press("Say hello.\r");
@@ -26,7 +26,7 @@ fn an_answer_streams_and_its_times_are_shown() {
 
 #[test]
 fn ctrl_c_stops_the_answer_and_then_quits() {
-    let mut terminal = Terminal::open(flint().args(["-m", MODEL]));
+    let mut terminal = Terminal::open(flint().args(["chat", "-m", MODEL]));
     terminal.wait_for("> ");
     terminal.press("Count from one to ten thousand, in words, one number a line.\r");
     let answer = terminal.stop_answer();
@@ -42,7 +42,7 @@ fn ctrl_c_stops_the_answer_and_then_quits() {
 
 #[test]
 fn commands_of_the_chat() {
-    let mut terminal = Terminal::open(flint().args(["-m", MODEL]));
+    let mut terminal = Terminal::open(flint().args(["chat", "-m", MODEL]));
     terminal.wait_for("> ");
     terminal.press("/help\r");
     terminal.wait_for("Ctrl-C stops an answer");

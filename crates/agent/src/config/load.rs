@@ -23,6 +23,7 @@ pub struct Loaded {
     pub warnings: Vec<Warning>,
     pub project: PathBuf, // its root
     pub trusted: bool,
+    pub profiles: Vec<String>, // that there are
 }
 
 const FILE: &str = "config.toml";
@@ -35,6 +36,7 @@ impl Places {
             profiles = user.take_profiles();
             layers.push(user);
         }
+        let names = profiles.iter().map(|(name, _)| name.clone()).collect();
         layers.extend(self.profile(profiles)?);
         let project = project(&self.folder);
         // The layers below it say whether a project is trusted: it does not say so itself.
@@ -48,7 +50,7 @@ impl Places {
         layers.push(Layer::of(Source::Environment, &environment));
         layers.push(Layer::flags(self.flags.iter().map(String::as_str))?);
         let (config, warnings) = Config::resolve(&layers)?;
-        Ok(Loaded { config, warnings, project, trusted })
+        Ok(Loaded { config, warnings, project, trusted, profiles: names })
     }
 
     /// The profile that was asked for: a table of the user's file, and a file of its own.

@@ -1,11 +1,15 @@
 //! The agent's commands: settings, server and session put together, and one of the two ways to show them.
 
+mod actions;
 mod exec;
 mod own;
 mod session;
+mod terminal;
+mod trust;
 
 pub use exec::exec;
 pub use own::Note;
+pub use terminal::{Open, terminal};
 
 use crate::args::{AgentArgs, ModelArgs};
 use crate::config::Config;

@@ -23,12 +23,24 @@ pub fn resume(config: &Config, id: Option<&str>) -> Result<(Session, Vec<Value>)
     let sessions = all(config)?;
     let id = match id {
         Some(id) => id.to_owned(),
-        None => match sessions.list()?.into_iter().next() {
-            Some(latest) => latest.id,
-            None => return Err(CliError::Usage("there is no session to go on with".to_owned())),
-        },
+        None => latest(&sessions)?,
     };
     Ok(sessions.resume(&id)?)
+}
+
+/// A new one that begins as another did.
+pub fn fork(config: &Config, of: Option<&str>) -> Result<(Session, Vec<Value>), CliError> {
+    let sessions = all(config)?;
+    let of = match of {
+        Some(id) => id.to_owned(),
+        None => latest(&sessions)?,
+    };
+    Ok(sessions.fork(&of, usize::MAX, &fresh_id())?)
+}
+
+fn latest(sessions: &Sessions) -> Result<String, CliError> {
+    let none = || CliError::Usage("there is no session to go on with".to_owned());
+    sessions.list()?.into_iter().next().map(|latest| latest.id).ok_or_else(none)
 }
 
 /// Sorts by time, and no two processes have the same.
