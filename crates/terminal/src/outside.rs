@@ -58,7 +58,7 @@ pub enum Ended {
     Quit,
     /// The process was told to end, and `Order::End` has been sent.
     Signal,
-    /// Something has to be started anew: see `Reply::Leave`.
+    /// Something has to be started anew: see `Reply::Leave`. The agent has not been told to end.
     For(Action),
 }
 
