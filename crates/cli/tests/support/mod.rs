@@ -91,15 +91,10 @@ impl Terminal {
     pub fn open(command: &mut Command) -> Terminal {
         model_file();
         let (mut leader, mut follower) = (0, 0);
-        // SAFETY: openpty fills in the two descriptors; no name or settings are asked for.
+        let size = libc::winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: openpty fills in the two descriptors and reads the size; no name or settings are asked for.
         let made = unsafe {
-            libc::openpty(
-                &mut leader,
-                &mut follower,
-                std::ptr::null_mut(),
-                std::ptr::null(),
-                std::ptr::null(),
-            )
+            libc::openpty(&mut leader, &mut follower, std::ptr::null_mut(), std::ptr::null(), &size)
         };
         assert_eq!(made, 0);
         // SAFETY: both were just made and belong to nobody else.

@@ -22,23 +22,16 @@ pub fn args(grammar: &mut String, index: usize, tool: &Tool) {
     };
     let edits = (0..texts.len()).map(|file| format!("edit_{index}_{file}"));
     rule(grammar, &format!("args_{index}"), edits.chain([format!("added_{index}")]).collect());
+    // A separator may have one space after it, as in all JSON that models write.
     let text = json_block(&json!({"type": "string"}));
-    line(
-        grammar,
-        &format!(
-            "added_{index}: \"{{\\\"path\\\": \" {text} \", \\\"old\\\": \\\"\\\", \\\"new\\\": \" {text} \"}}\""
-        ),
-    );
-    for (file, (path, content)) in texts.iter().enumerate() {
-        let head = Value::from(format!("{{\"path\": {}, \"old\": \"", Value::from(path.as_str())));
+    let (path, old) = (r#""{\"path\":" " "?"#, r#""," " "? "\"old\":" " "? "\"""#);
+    let new = format!(r#""\"," " "? "\"new\":" " "? {text} "}}""#);
+    line(grammar, &format!("added_{index}: {path} {text} {old} {new}"));
+    for (file, (name, content)) in texts.iter().enumerate() {
+        let name = Value::from(Value::from(name.as_str()).to_string());
         let lines = json!({"substring_chunks": chunks(content.as_str().unwrap_or_default())});
         line(grammar, &format!("LINES_{index}_{file}: %regex {lines}"));
-        line(
-            grammar,
-            &format!(
-                "edit_{index}_{file}: {head} LINES_{index}_{file} \"\\\", \\\"new\\\": \" {text} \"}}\""
-            ),
-        );
+        line(grammar, &format!("edit_{index}_{file}: {path} {name} {old} LINES_{index}_{file} {new}"));
     }
 }
 

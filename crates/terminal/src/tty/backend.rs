@@ -93,8 +93,11 @@ impl Backend for Tty {
     }
 
     fn size(&self) -> io::Result<Size> {
-        let (width, height) = terminal::size()?;
-        Ok(Size { width, height })
+        match terminal::size()? {
+            // Some pseudo-terminals do not say: better a page of the old kind than none.
+            (0, _) | (_, 0) => Ok(Size { width: 80, height: 24 }),
+            (width, height) => Ok(Size { width, height }),
+        }
     }
 
     fn window_size(&mut self) -> io::Result<WindowSize> {
