@@ -85,8 +85,8 @@ fn files(policy: &Policy) -> Result<RulesetCreated, RulesetError> {
     for path in paths::readable(&policy.secrets) {
         rules = granted(rules, &path, read)?;
     }
-    for path in paths::DEVICES {
-        rules = granted(rules, Path::new(path), devices)?;
+    for path in paths::devices() {
+        rules = granted(rules, &path, devices)?;
     }
     for path in policy.written() {
         rules = granted(rules, path, write)?;

@@ -11,17 +11,16 @@ use std::path::{Path, PathBuf};
 /// Kernel file systems and devices get rules of their own, or none.
 const APART: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Devices that do no harm, and terminals.
-pub const DEVICES: [&str; 8] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-];
+/// Devices that do no harm.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// Those, and the terminals of this process's own streams. Others belong to other programs of the same user, who could be
+/// typed to and read along with; so a command cannot open new ones either.
+pub fn devices() -> Vec<PathBuf> {
+    let own = (0..3).filter_map(|stream| fs::read_link(format!("/proc/self/fd/{stream}")).ok());
+    let terminals = own.filter(|path| path.starts_with("/dev/pts"));
+    DEVICES.iter().map(PathBuf::from).chain(terminals).collect()
+}
 
 /// The largest trees that hold no secret.
 pub fn readable(secrets: &[PathBuf]) -> Vec<PathBuf> {

@@ -220,3 +220,31 @@ fn what_cannot_be_read_is_not_run() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.starts_with("flint: the command was not run: its policy cannot be read"), "{said}");
 }
+
+#[test]
+fn the_terminals_of_others_are_out_of_reach() {
+    if !can_confine() {
+        return;
+    }
+    let outside = Outside::new();
+    let (mut leader, mut follower) = (0, 0);
+    let nothing = std::ptr::null_mut();
+    // SAFETY: openpty fills in the two descriptors; no name or settings are asked for.
+    let made =
+        unsafe { libc::openpty(&mut leader, &mut follower, nothing, std::ptr::null(), std::ptr::null()) };
+    assert_eq!(made, 0);
+    let other = std::fs::read_link(format!("/proc/self/fd/{follower}")).unwrap();
+    let line = format!("echo typed > {0} || head -c 1 {0}; ls /dev/pts", other.display());
+    let output = shell(&sandbox(&outside), &outside, &line);
+    assert!(!output.status.success() && says(&output).is_empty(), "{output:?}");
+    let mut byte = 0u8;
+    // SAFETY: the byte lives as long as the calls, and both descriptors are this test's own.
+    let read = unsafe {
+        libc::fcntl(leader, libc::F_SETFL, libc::O_NONBLOCK);
+        let read = libc::read(leader, (&raw mut byte).cast(), 1);
+        libc::close(leader);
+        libc::close(follower);
+        read
+    };
+    assert_eq!(read, -1, "something was written to it");
+}
