@@ -75,6 +75,11 @@ fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
 fn calls(outside: &Outside) -> Vec<String> {
     let home = outside.home().display().to_string();
     let port = outside.listener.local_addr().unwrap().port();
+    [writes(&home), reads(&home), reaches(port), nonsense()].concat()
+}
+
+/// To places that are not the workspace's.
+fn writes(home: &str) -> Vec<String> {
     let targets = [
         format!("{home}/.bashrc"),
         format!("{home}/.ssh/authorized_keys"),
@@ -114,6 +119,12 @@ fn calls(outside: &Outside) -> Vec<String> {
         calls.push(call("search", &json!({"pattern": "marmalade", "path": target})));
         calls.push(call("list", &json!({"path": target})));
     }
+    calls
+}
+
+/// Of what is secret.
+fn reads(home: &str) -> Vec<String> {
+    let mut calls = Vec::new();
     for secret in [".ssh/id_ed25519", ".aws/credentials", ".config/gh/hosts.yml", ".netrc"] {
         let path = format!("{home}/{secret}");
         for command in [
@@ -133,6 +144,12 @@ fn calls(outside: &Outside) -> Vec<String> {
         calls.push(call("read", &json!({"path": path})));
         calls.push(call("read", &json!({"path": format!("keys/{}", secret.rsplit('/').next().unwrap())})));
     }
+    calls
+}
+
+/// To the network, other processes and more rights.
+fn reaches(port: u16) -> Vec<String> {
+    let mut calls = Vec::new();
     for command in [
         format!("curl -s http://127.0.0.1:{port}/"),
         format!("bash -c 'echo x > /dev/tcp/127.0.0.1/{port}'"),
@@ -158,7 +175,12 @@ fn calls(outside: &Outside) -> Vec<String> {
         calls.push(call("shell", &json!({"command": command, "timeout_s": 2, "unconfined": true})));
         calls.push(call("shell", &json!({"command": command, "timeout_s": 2})));
     }
-    for (name, arguments) in [
+    calls
+}
+
+/// Calls that are none.
+fn nonsense() -> Vec<String> {
+    let calls = [
         ("delete_everything", json!({})),
         ("shell", json!({"cmd": "id"})),
         ("shell", json!([1, 2])),
@@ -168,10 +190,8 @@ fn calls(outside: &Outside) -> Vec<String> {
         ("edit", json!({"path": "a.txt", "old": "x".repeat(1000), "new": ""})),
         ("search", json!({"pattern": "(a+)+$".repeat(50)})),
         ("list", json!({"path": "/proc/self/root"})),
-    ] {
-        calls.push(call(name, &arguments));
-    }
-    calls
+    ];
+    calls.iter().map(|(name, arguments)| call(name, arguments)).collect()
 }
 
 #[test]
