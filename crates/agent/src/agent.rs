@@ -9,7 +9,7 @@ use crate::provider::Provider;
 use crate::rewind::Rewind;
 use crate::sessions::{Session, SessionError};
 use crate::settings::Settings;
-use crate::talk::{Event, How, Limit, Order, Outcome, Served, State};
+use crate::talk::{Event, How, Item, Limit, Order, Outcome, Served, State};
 use crate::tools::Workshop;
 use crate::turn::Stop;
 use serde_json::Value;
@@ -25,6 +25,7 @@ pub struct Setup {
     pub provider: Provider,
     pub session: Session,
     pub records: Vec<Value>, // of a session that is taken up again
+    pub tells_past: bool,    // what they say is told again
     pub workshop: Workshop,
     pub approvals: Approvals,
     pub book: Book,           // where rules for projects are kept
@@ -53,6 +54,7 @@ pub struct Agent {
     pub(crate) flint: bool,        // the server is one of ours
     pub(crate) shown: Vec<String>, // files whose text the model has seen
     pub(crate) notices: Vec<String>,
+    past: Vec<Item>, // of a session that is taken up again
     pub(crate) must: Option<Must>,
     pub(crate) boldness: u32, // checks that failed in this turn
     pub(crate) asked_window: bool,
@@ -78,8 +80,18 @@ pub(crate) struct Waiting {
 
 impl Agent {
     pub fn new(setup: Setup, orders: mpsc::Receiver<Order>, events: mpsc::Sender<Event>) -> Agent {
-        let Setup { settings, provider, session, records, workshop, approvals, book, project, notices } =
-            setup;
+        let Setup {
+            settings,
+            provider,
+            session,
+            records,
+            tells_past,
+            workshop,
+            approvals,
+            book,
+            project,
+            notices,
+        } = setup;
         let records = crate::history::records(&records);
         let waiting = crate::history::waiting(&records).into_iter();
         // Others are asked who they are by their first answer.
@@ -104,6 +116,7 @@ impl Agent {
             flint,
             shown: Vec::new(),
             notices,
+            past: if tells_past { crate::replay::items(&records) } else { Vec::new() },
             must: None,
             boldness: 0,
             asked_window: false,
@@ -134,6 +147,9 @@ impl Agent {
 
     async fn begin(&mut self) -> Result<(), SessionError> {
         self.tell(Event::Began { session: self.log.id().to_owned() }).await;
+        for item in std::mem::take(&mut self.past) {
+            self.tell(Event::ItemEnded(item)).await;
+        }
         for text in std::mem::take(&mut self.notices) {
             self.tell(Event::Notice { text }).await;
         }

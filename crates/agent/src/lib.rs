@@ -19,6 +19,7 @@ pub mod limits;
 pub mod patch;
 pub mod prompt;
 pub mod provider;
+mod replay;
 mod rewind;
 pub mod root;
 pub mod rules;

@@ -101,6 +101,15 @@ pub fn saved(change: &Change) -> Option<Saved> {
     Some(Saved { path: change.name.path().to_str()?.to_owned(), before, after, mode })
 }
 
+/// The change again.
+pub fn saved_change(saved: &Saved) -> Result<Change, NameError> {
+    Ok(Change {
+        name: Name::new(&saved.path)?,
+        before: saved.before.clone().map(String::into_bytes),
+        after: saved.after.clone().map(|text| (text.into_bytes(), saved.mode)),
+    })
+}
+
 /// The changes that take these back: each file to what it was before the first of them.
 pub fn backwards(changes: &[Saved]) -> Result<Vec<Change>, NameError> {
     together(changes, |first, last| (last.after.clone(), first.before.clone(), last.mode))

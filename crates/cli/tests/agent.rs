@@ -174,3 +174,21 @@ fn the_terminal_answers_steers_and_ends() {
     let settings = std::fs::read_to_string(server.home.path().join("config.toml")).unwrap();
     assert!(settings.contains("trust_level = \"trusted\""), "{settings}");
 }
+
+#[test]
+fn a_session_that_is_resumed_shows_what_was() {
+    let server = Server::scripted(&[("hello", "Good day to you."), ("", "Again.")], 2_000.0);
+    let folder = workspace(&[]);
+    let output = exec(&server, folder.path(), &["hello"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let mut terminal = Terminal::open(agent(&server, folder.path()).arg("resume").env("TERM", "xterm-256color"));
+    terminal.wait_for("Do you trust it?");
+    terminal.press("n\n");
+    terminal.wait_for("hello");
+    terminal.wait_for("Good");
+    terminal.press("more\r");
+    terminal.wait_for("Again");
+    terminal.press("\x03\x03\x03");
+    terminal.wait_for("flint resume");
+    assert_eq!(terminal.wait().code(), Some(0));
+}

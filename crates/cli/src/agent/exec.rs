@@ -40,7 +40,18 @@ pub fn exec(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<u8, C
         None => (session::new(config)?, Vec::new()),
     };
     let (settings, project) = (scene.settings, scene.loaded.project);
-    let setup = Setup { settings, provider, session, records, workshop, approvals, book, project, notices };
+    let setup = Setup {
+        settings,
+        provider,
+        session,
+        records,
+        tells_past: false,
+        workshop,
+        approvals,
+        book,
+        project,
+        notices,
+    };
     let ending = run(setup, prompt, args)?;
     finish(&ending, args)
 }

@@ -77,7 +77,18 @@ async fn one_session(
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
     let outside = Outside::new(config, &scene, &id);
     let (settings, project) = (scene.settings, scene.loaded.project);
-    let setup = Setup { settings, provider, session, records, workshop, approvals, book, project, notices };
+    let setup = Setup {
+        settings,
+        provider,
+        session,
+        records,
+        tells_past: true,
+        workshop,
+        approvals,
+        book,
+        project,
+        notices,
+    };
     let (orders, taken) = mpsc::channel::<Order>(CHANNEL);
     let (told, events) = mpsc::channel::<Event>(CHANNEL);
     let (requests, asked) = mpsc::channel(CHANNEL);
