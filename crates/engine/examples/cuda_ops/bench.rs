@@ -294,6 +294,17 @@ pub fn bench(only: &str) -> usize {
     0
 }
 
+/// Decode alone, at 4,096 tokens.
+pub fn decode(only: &str) -> usize {
+    for shape in SHAPES.iter().filter(|shape| shape.name.contains(only)) {
+        let mut made = Made::new(shape);
+        made.pass(1, 1, 4096, 300);
+        let ms = made.pass(1, 1, 4096, 60);
+        println!("{:<20} decode {ms:.3} ms ({:.0} tok/s)", shape.name, 1e3 / ms);
+    }
+    0
+}
+
 /// One pass of so many rows at 4,096 tokens.
 pub fn pass(name: &str, rows: usize) -> usize {
     let Some(shape) = SHAPES.iter().find(|shape| shape.name == name) else { return 1 };

@@ -5,6 +5,7 @@
 //!     cuda_ops fault               a worker whose card fails is replaced, and its answer is whole
 //!     cuda_ops real NAME PATH      perplexity of a real model, and its answers alone, together and with guesses
 //!     cuda_ops bench [SHAPE]       prefill and decode of made-up weights
+//!     cuda_ops decode SHAPE        decode alone
 //!     cuda_ops pass SHAPE ROWS     one pass, for a profiler
 //!     cuda_ops compile ARCH DIR    compiles the kernels for an architecture, without a card
 
@@ -40,11 +41,12 @@ fn main() -> ExitCode {
         ["real", name, path] => real::real(name, Path::new(path)),
         ["bench"] => bench::bench(""),
         ["bench", shape] => bench::bench(shape),
+        ["decode", shape] => bench::decode(shape),
         ["pass", shape, rows] => bench::pass(shape, rows.parse().unwrap_or(1)),
         ["compile", arch, folder] => compile(arch, Path::new(folder)),
         _ => {
             eprintln!(
-                "cuda_ops check | small | fault | real NAME PATH | bench [SHAPE] | pass SHAPE ROWS | compile ARCH DIR"
+                "cuda_ops check | small | fault | real NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
             );
             1
         }

@@ -4,7 +4,8 @@
 // come in blocks of 32 through shared memory. A pair's result must not depend on the pairs beside it, so positions are
 // cut into chunks of 128; each chunk is summed by itself, in order, and chunks are folded into one another in order:
 // by one warp after the other's (`attend_whole`), or, where there are few pairs, by blocks that each take a chunk
-// (`attend_split`) and `attend_fold` after them. A block of keys that a pair may not see changes nothing about it.
+// (`attend_split`) and `attend_fold` after them. A block of keys that a pair may not see changes nothing about it. Where
+// each sequence has one row, `attend_one` takes the products as they are, and four warps share the work of one.
 
 static_assert(HEAD_DIM % 16 == 0, "whole products");
 constexpr int CHUNK_BLOCKS = 4;
@@ -13,6 +14,7 @@ constexpr int STEPS = HEAD_DIM / 16;     // products along a head
 constexpr int KEY_STRIDE = HEAD_DIM + 16; // f16: lanes then read from different banks
 constexpr int VALUE_STRIDE = HEAD_DIM + 8;
 constexpr int BLOCK_VALUES = 32 * HEAD_DIM;
+constexpr int QUERY_STRIDE = HEAD_DIM + 4; // f32
 constexpr float LOG2_E = 1.4426950408889634f;
 
 struct Attend {
@@ -35,15 +37,16 @@ struct KeyBlock {
 
 extern "C" __device__ const int attend_bytes = sizeof(KeyBlock) * ATTEND_STAGES;
 
-// Sums over some keys, of the two pairs that a lane has part of. Scores are in powers of two.
-struct Sums {
+// Sums over some keys, of the two pairs that a lane has part of, for so many times 16 values of a head. Scores are in
+// powers of two.
+template <int steps> struct Sums {
     float largest[2], weight[2];
-    float values[2 * STEPS][4];
+    float values[2 * steps][4];
 
     __device__ void clear() {
         largest[0] = largest[1] = -INFINITY, weight[0] = weight[1] = 0;
 #pragma unroll
-        for (int i = 0; i < 8 * STEPS; i++) values[i / 4][i % 4] = 0;
+        for (int i = 0; i < 8 * steps; i++) values[i / 4][i % 4] = 0;
     }
 };
 
@@ -95,8 +98,8 @@ struct Tile {
     }
 };
 
-__device__ inline void copy_block(KeyBlock& to, const Attend& p, const Tile& tile, int block) {
-    const u16* keys = p.cache + ((u64)p.blocks[tile.table + block] * 2 * p.kv_heads + blockIdx.y) * BLOCK_VALUES;
+__device__ inline void copy_block(KeyBlock& to, const Attend& p, int table, int block) {
+    const u16* keys = p.cache + ((u64)p.blocks[table + block] * 2 * p.kv_heads + blockIdx.y) * BLOCK_VALUES;
     const u16* values = keys + (u64)p.kv_heads * BLOCK_VALUES;
     for (int i = threadIdx.x; i < BLOCK_VALUES / 8; i += blockDim.x) {
         const int token = i * 8 / HEAD_DIM, dim = i * 8 % HEAD_DIM;
@@ -129,14 +132,32 @@ struct Queries {
             row[i] = tile.row + pair / p.group, head[i] = blockIdx.y * p.group + pair % p.group;
             position[i] = there ? tile.position + pair / p.group : -1;
             first[i] = p.window ? position[i] + 1 - p.window : 0;
-            const float* from = p.qkv + (u64)row[i] * p.qkv_stride + head[i] * HEAD_DIM + 4 * t;
-#pragma unroll
-            for (int step = 0; step < STEPS; step++) {
-                const float4 v = there ? *(const float4*)(from + 16 * step) : float4{0, 0, 0, 0};
-                q[step][i] = pack_f16(v.x, v.y), q[step][2 + i] = pack_f16(v.z, v.w);
-                rest[step][i] = rest_of(v.x, v.y, q[step][i]), rest[step][2 + i] = rest_of(v.z, v.w, q[step][2 + i]);
-            }
+            take(i, there ? p.qkv + (u64)row[i] * p.qkv_stride + head[i] * HEAD_DIM + 4 * t : nullptr);
         }
+    }
+    // The one row of a span; its turned heads are at `heads`, (16, QUERY_STRIDE).
+    __device__ Queries(const Attend& p, int4 span, const float* heads) {
+        const int g = lane_id() / 4, t = lane_id() % 4;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const bool there = g + 8 * i < p.group;
+            row[i] = span.x, head[i] = blockIdx.y * p.group + g + 8 * i;
+            position[i] = there ? span.z : -1;
+            first[i] = p.window ? position[i] + 1 - p.window : 0;
+            take(i, there ? heads + (g + 8 * i) * QUERY_STRIDE + 4 * t : nullptr);
+        }
+    }
+    __device__ void take(int i, const float* from) {
+#pragma unroll
+        for (int step = 0; step < STEPS; step++) {
+            const float4 v = from ? *(const float4*)(from + 16 * step) : float4{0, 0, 0, 0};
+            q[step][i] = pack_f16(v.x, v.y), q[step][2 + i] = pack_f16(v.z, v.w);
+            rest[step][i] = rest_of(v.x, v.y, q[step][i]), rest[step][2 + i] = rest_of(v.z, v.w, q[step][2 + i]);
+        }
+    }
+    // A score, in powers of two, if the pair sees the key.
+    __device__ float seen(int pair, int key, float score) const {
+        return key <= position[pair] && key >= first[pair] ? __fmul_rn(score, LOG2_E) : -INFINITY;
     }
 };
 
@@ -145,31 +166,13 @@ __device__ inline float quad_max(float value) {
     return fmaxf(value, __shfl_xor_sync(ALL_LANES, value, 2));
 }
 
-// Adds one block of 32 keys to the sums of a chunk.
-__device__ inline void attend_block(Sums& sums, const Queries& queries, const KeyBlock& block, int first_key) {
-    const int g = lane_id() / 4, t = lane_id() % 4;
-    float scores[4][4] = {}, rests[4][4] = {};
+// Adds the values of 32 keys, times the powers of their scores, to the sums of a chunk: 16 * steps values of a head, from
+// `first_step` on.
+template <int steps>
+__device__ inline void add_values(Sums<steps>& sums, float (&scores)[4][4], const KeyBlock& block, int first_step) {
+    float largest[2] = {-INFINITY, -INFINITY}, factor[2], weight[2] = {0, 0};
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-#pragma unroll
-        for (int n = 0; n < 4; n++) {
-            const uint2 k = *(const uint2*)&block.keys[8 * n + g][16 * step + 4 * t];
-            const u32(&q)[4] = queries.q[step];
-            const u32(&rest)[4] = queries.rest[step];
-            multiply_add(scores[n], q[0], q[1], q[2], q[3], k.x, k.y);
-            multiply_add(rests[n], rest[0], rest[1], rest[2], rest[3], k.x, k.y);
-        }
-    }
-    float largest[2] = {-INFINITY, -INFINITY};
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        float& score = scores[i / 4][i % 4];
-        const int key = first_key + 8 * (i / 4) + 2 * t + i % 2, pair = i % 4 / 2;
-        const bool seen = key <= queries.position[pair] && key >= queries.first[pair];
-        score = seen ? __fmul_rn(score + rests[i / 4][i % 4], LOG2_E) : -INFINITY;
-        largest[pair] = fmaxf(largest[pair], score);
-    }
-    float factor[2], weight[2] = {0, 0};
+    for (int i = 0; i < 16; i++) largest[i % 4 / 2] = fmaxf(largest[i % 4 / 2], scores[i / 4][i % 4]);
 #pragma unroll
     for (int pair = 0; pair < 2; pair++) {
         const float both = fmaxf(sums.largest[pair], quad_max(largest[pair]));
@@ -185,7 +188,7 @@ __device__ inline void attend_block(Sums& sums, const Queries& queries, const Ke
 #pragma unroll
     for (int pair = 0; pair < 2; pair++) sums.weight[pair] = fmaf(sums.weight[pair], factor[pair], weight[pair]);
 #pragma unroll
-    for (int i = 0; i < 8 * STEPS; i++) sums.values[i / 4][i % 4] = __fmul_rn(sums.values[i / 4][i % 4], factor[i % 4 / 2]);
+    for (int i = 0; i < 8 * steps; i++) sums.values[i / 4][i % 4] = __fmul_rn(sums.values[i / 4][i % 4], factor[i % 4 / 2]);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const float(&low)[4] = scores[2 * half];
@@ -193,17 +196,40 @@ __device__ inline void attend_block(Sums& sums, const Queries& queries, const Ke
         const u32 a0 = pack_f16(low[0], low[1]), a1 = pack_f16(low[2], low[3]);
         const u32 a2 = pack_f16(high[0], high[1]), a3 = pack_f16(high[2], high[3]);
 #pragma unroll
-        for (int step = 0; step < STEPS; step++) {
+        for (int step = 0; step < steps; step++) {
             u32 v[4];
-            load_transposed(v, &block.values[16 * half + lane_id() % 16][16 * step + lane_id() / 16 * 8]);
+            load_transposed(v, &block.values[16 * half + lane_id() % 16][16 * (first_step + step) + lane_id() / 16 * 8]);
             multiply_add(sums.values[2 * step], a0, a1, a2, a3, v[0], v[1]);
             multiply_add(sums.values[2 * step + 1], a0, a1, a2, a3, v[2], v[3]);
         }
     }
 }
 
+// Adds one block of 32 keys to the sums of a chunk.
+__device__ inline void attend_block(Sums<STEPS>& sums, const Queries& queries, const KeyBlock& block, int first_key) {
+    const int g = lane_id() / 4, t = lane_id() % 4;
+    float scores[4][4] = {}, rests[4][4] = {};
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const uint2 k = *(const uint2*)&block.keys[8 * n + g][16 * step + 4 * t];
+            const u32(&q)[4] = queries.q[step];
+            const u32(&rest)[4] = queries.rest[step];
+            multiply_add(scores[n], q[0], q[1], q[2], q[3], k.x, k.y);
+            multiply_add(rests[n], rest[0], rest[1], rest[2], rest[3], k.x, k.y);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int key = first_key + 8 * (i / 4) + 2 * t + i % 2;
+        scores[i / 4][i % 4] = queries.seen(i % 4 / 2, key, scores[i / 4][i % 4] + rests[i / 4][i % 4]);
+    }
+    add_values<STEPS>(sums, scores, block, 0);
+}
+
 // The weights of a chunk's pairs, whose lanes had some keys each.
-__device__ inline float2 chunk_weights(const Sums& chunk, int pair) {
+template <int steps> __device__ inline float2 chunk_weights(const Sums<steps>& chunk, int pair) {
     float weight = chunk.weight[pair];
     weight += __shfl_xor_sync(ALL_LANES, weight, 1);
     weight += __shfl_xor_sync(ALL_LANES, weight, 2);
@@ -216,16 +242,16 @@ __device__ inline void attend_blocks(const Attend& p, const Tile& tile, const Qu
     extern __shared__ uint4 attend_memory[];
     KeyBlock* stages = (KeyBlock*)attend_memory;
     for (int i = 0; i < ATTEND_STAGES - 1; i++) {
-        if (begin + i < end) copy_block(stages[i], p, tile, begin + i);
+        if (begin + i < end) copy_block(stages[i], p, tile.table, begin + i);
         end_of_copies();
     }
-    Sums chunk;
+    Sums<STEPS> chunk;
     chunk.clear();
     for (int block = begin; block < end; block++) {
         wait_for_copies<ATTEND_STAGES - 2>();
         __syncthreads();
         const int next = block + ATTEND_STAGES - 1;
-        if (next < end) copy_block(stages[(next - begin) % ATTEND_STAGES], p, tile, next);
+        if (next < end) copy_block(stages[(next - begin) % ATTEND_STAGES], p, tile.table, next);
         end_of_copies();
         attend_block(chunk, queries, stages[(block - begin) % ATTEND_STAGES], block * 32);
         if (block % CHUNK_BLOCKS == CHUNK_BLOCKS - 1 || block + 1 == end) {
@@ -240,9 +266,9 @@ extern "C" __global__ void __launch_bounds__(128) attend_whole(const __grid_cons
     const Tile tile(p);
     if (tile.pairs == 0) return;
     const Queries queries(p, tile);
-    Sums sums;
+    Sums<STEPS> sums;
     sums.clear();
-    attend_blocks(p, tile, queries, tile.first / 32, tile.last / 32 + 1, [&](const Sums& chunk) {
+    attend_blocks(p, tile, queries, tile.first / 32, tile.last / 32 + 1, [&](const Sums<STEPS>& chunk) {
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
             const Fold fold(sums.largest[pair], sums.weight[pair], chunk_weights(chunk, pair));
@@ -273,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_split(const __grid_cons
     const int end = min(tile.last / 32 + 1, (int)(blockIdx.z + 1) * CHUNK_BLOCKS);
     if (begin >= end) return;
     const Queries queries(p, tile);
-    attend_blocks(p, tile, queries, begin, end, [&](const Sums& chunk) {
+    attend_blocks(p, tile, queries, begin, end, [&](const Sums<STEPS>& chunk) {
 #pragma unroll
         for (int pair = 0; pair < 2; pair++) {
             const float2 weights = chunk_weights(chunk, pair);

@@ -3,42 +3,57 @@
 constexpr int GROUP_THREADS = 1024;
 constexpr int EXPERTS_MAX = 4096;
 
-// The experts with the largest logits (the first of equals) and their shares; a warp a row.
+// Numbers in the order of the floats.
+__device__ inline u32 ordered(float value) {
+    const u32 bits = __float_as_uint(value);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// The experts with the largest logits (the first of equals) and their shares, of one row, by one warp. `logit(i)` is that of
+// expert 32 i + lane, minus infinity where there is none, for i below `steps`.
+template <class Logit>
+__device__ inline void choose_row(Logit logit, int steps, int experts, int used, int normalize, int* chosen, float* shares) {
+    float last = INFINITY, largest = 0, total = 0, chosen_total = 0;
+    int last_index = -1;
+#pragma unroll 1
+    for (int i = 0; i < used; i++) {
+        float best = -INFINITY;
+        int index = EXPERTS_MAX;
+#pragma unroll
+        for (int step = 0; step < steps; step++) {
+            const float of = logit(step);
+            const int e = step * LANES + lane_id();
+            const bool after = of < last || (of == last && e > last_index);
+            if (after && of > best) best = of, index = e;
+        }
+        const u32 most = __reduce_max_sync(ALL_LANES, ordered(best));
+        index = __reduce_min_sync(ALL_LANES, ordered(best) == most ? index : EXPERTS_MAX);
+        best = __uint_as_float(most >> 31 ? most & 0x7FFFFFFFu : ~most);
+        if (i == 0) {
+            largest = best;
+#pragma unroll
+            for (int step = 0; step < steps; step++) total += expf(logit(step) - largest);
+            total = warp_sum(total);
+        }
+        chosen_total += expf(best - largest);
+        last = best, last_index = index;
+        // What is not a number is larger than nothing: the place must be one all the same.
+        if (lane_id() == 0) chosen[i] = min(index, experts - 1), shares[i] = expf(best - largest);
+    }
+    __syncwarp();
+    const float whole = normalize ? chosen_total : total;
+    for (int i = lane_id(); i < used; i += LANES) shares[i] /= whole;
+}
+
+// A warp a row.
 extern "C" __global__ void
     choose(const float* logits, int rows, int experts, int used, int normalize, int* chosen, float* shares) {
     begin_kernel();
     const int row = blockIdx.x * (blockDim.x / LANES) + warp_id();
     if (row >= rows) return;
     const float* of = logits + (u64)row * experts;
-    float last = INFINITY, largest = 0, total = 0, chosen_total = 0;
-    int last_index = -1;
-    for (int i = 0; i < used; i++) {
-        float best = -INFINITY;
-        int index = EXPERTS_MAX;
-        for (int e = lane_id(); e < experts; e += LANES) {
-            const bool after = of[e] < last || (of[e] == last && e > last_index);
-            if (after && of[e] > best) best = of[e], index = e;
-        }
-        for (int step = 16; step > 0; step /= 2) {
-            const float other = __shfl_xor_sync(ALL_LANES, best, step);
-            const int other_index = __shfl_xor_sync(ALL_LANES, index, step);
-            if (other > best || (other == best && other_index < index)) best = other, index = other_index;
-        }
-        if (i == 0) {
-            largest = best;
-            for (int e = lane_id(); e < experts; e += LANES) total += expf(of[e] - largest);
-            total = warp_sum(total);
-        }
-        chosen_total += expf(best - largest);
-        last = best, last_index = index;
-        // What is not a number is larger than nothing: the place must be one all the same.
-        if (lane_id() == 0) {
-            chosen[row * used + i] = min(index, experts - 1), shares[row * used + i] = expf(best - largest);
-        }
-    }
-    __syncwarp();
-    const float whole = normalize ? chosen_total : total;
-    for (int i = lane_id(); i < used; i += LANES) shares[row * used + i] /= whole;
+    const auto logit = [&](int i) { return i * LANES + lane_id() < experts ? of[i * LANES + lane_id()] : -INFINITY; };
+    choose_row(logit, div_up(experts, LANES), experts, used, normalize, chosen + row * used, shares + row * used);
 }
 
 // Running sums over the experts of how many slots and tiles they have, by one warp.

@@ -1,60 +1,76 @@
-// From the products of q, k and v to turned queries, and keys and values in the cache.
+// From the products of q, k and v to turned queries, and keys and values in the cache. HEAD_DIM is given.
 
 struct Place {
-    float* qkv; // (rows, (heads + 2 kv_heads) * dim)
-    const float* q_norm; // (dim) or none
+    float* qkv; // (rows, (heads + 2 kv_heads) * HEAD_DIM)
+    const float* q_norm; // (HEAD_DIM) or none
     const float* k_norm;
-    const float2* angles; // (rows, dim / 2) cosine and sine
+    const float2* angles; // (rows, HEAD_DIM / 2) cosine and sine
     const int* places;    // (rows) block * 32 + token
-    u16* cache;           // of this layer: (blocks, keys and values, kv_heads, 32, dim) f16
+    u16* cache;           // of this layer: (blocks, keys and values, kv_heads, 32, HEAD_DIM) f16
     float q_eps, k_eps;
-    int rows, heads, kv_heads, dim;
-    int adjacent; // values 2 i and 2 i + 1 turn together, else i and i + dim / 2
+    int rows, heads, kv_heads;
+    int adjacent; // values 2 i and 2 i + 1 turn together, else i and i + HEAD_DIM / 2
 };
 
-constexpr int PAIRS_MAX = 4; // of a lane: heads of at most 256 values
+constexpr int HALF = HEAD_DIM / 2;
+constexpr int PAIRS = (HALF + LANES - 1) / LANES; // of a lane
 constexpr int BLOCK_TOKENS = 32;
 
 // What is cached is finite: even a value that nobody looks at is multiplied with zero.
 __device__ inline u16 cached(float value) { return f32_to_f16(fminf(fmaxf(value, -F16_MAX), F16_MAX)); }
 
+// A head of a row, normalised and turned, by one warp: `write` has two places and their values.
+template <class Write> __device__ inline void turn_head(const Place& p, int row, int head, Write write) {
+    const bool query = head < p.heads, key = !query && head < p.heads + p.kv_heads;
+    const float* values = p.qkv + ((u64)row * (p.heads + 2 * p.kv_heads) + head) * HEAD_DIM;
+    const auto first = [&](int pair) { return p.adjacent ? 2 * pair : pair; };
+    const auto second = [&](int pair) { return p.adjacent ? 2 * pair + 1 : pair + HALF; };
+    float a[PAIRS], b[PAIRS], squares = 0;
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        const int pair = lane_id() + i * LANES;
+        if (pair >= HALF) continue;
+        a[i] = values[first(pair)], b[i] = values[second(pair)];
+        squares = fmaf(b[i], b[i], fmaf(a[i], a[i], squares));
+    }
+    const float* norm = query ? p.q_norm : key ? p.k_norm : nullptr;
+    const float scale = norm ? 1.0f / sqrtf(warp_sum(squares) / HEAD_DIM + (query ? p.q_eps : p.k_eps)) : 1.0f;
+    const float size = query ? 1.0f / sqrtf((float)HEAD_DIM) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        const int pair = lane_id() + i * LANES;
+        if (pair >= HALF) continue;
+        float x = a[i], y = b[i];
+        if (norm) x = x * scale * norm[first(pair)], y = y * scale * norm[second(pair)];
+        if (query || key) {
+            const float2 angle = p.angles[(u64)row * HALF + pair];
+            const float turned = fmaf(x, angle.x, -__fmul_rn(y, angle.y));
+            y = fmaf(y, angle.x, __fmul_rn(x, angle.y)), x = turned;
+        }
+        write(first(pair), second(pair), x * size, y * size);
+    }
+}
+
+// Where the key or value of a row is cached.
+__device__ inline u16* cache_place(const Place& p, int row, int head) {
+    const int place = p.places[row], of = (head - p.heads) / p.kv_heads, kv_head = (head - p.heads) % p.kv_heads;
+    const u64 block = ((u64)(place / BLOCK_TOKENS) * 2 + of) * p.kv_heads + kv_head;
+    return p.cache + (block * BLOCK_TOKENS + place % BLOCK_TOKENS) * HEAD_DIM;
+}
+
 // A warp a head of a row.
 extern "C" __global__ void place(const __grid_constant__ Place p) {
     begin_kernel();
     const int all = p.heads + 2 * p.kv_heads, unit = blockIdx.x * (blockDim.x / LANES) + warp_id();
-    const int row = unit / all, head = unit % all, half = p.dim / 2;
+    const int row = unit / all, head = unit % all;
     if (row >= p.rows) return;
-    const bool query = head < p.heads, key = !query && head < p.heads + p.kv_heads;
-    float* values = p.qkv + ((u64)row * all + head) * p.dim;
-    float a[PAIRS_MAX], b[PAIRS_MAX], squares = 0;
-#pragma unroll
-    for (int i = 0; i < PAIRS_MAX; i++) {
-        const int pair = lane_id() + i * LANES;
-        if (pair >= half) continue;
-        a[i] = values[p.adjacent ? 2 * pair : pair], b[i] = values[p.adjacent ? 2 * pair + 1 : pair + half];
-        squares += a[i] * a[i] + b[i] * b[i];
-    }
-    const float* norm = query ? p.q_norm : key ? p.k_norm : nullptr;
-    const float scale = norm ? 1.0f / sqrtf(warp_sum(squares) / p.dim + (query ? p.q_eps : p.k_eps)) : 1.0f;
-    const float size = query ? 1.0f / sqrtf((float)p.dim) : 1.0f;
-    const int place = p.places[row], kv_head = (head - p.heads) % p.kv_heads;
-    const u64 block = ((u64)(place / BLOCK_TOKENS) * 2 + (key ? 0 : 1)) * p.kv_heads + kv_head;
-    u16* to = p.cache + (block * BLOCK_TOKENS + place % BLOCK_TOKENS) * p.dim;
-#pragma unroll
-    for (int i = 0; i < PAIRS_MAX; i++) {
-        const int pair = lane_id() + i * LANES;
-        if (pair >= half) continue;
-        const int at = p.adjacent ? 2 * pair : pair, beside = p.adjacent ? 2 * pair + 1 : pair + half;
-        if (norm) a[i] = a[i] * scale * norm[at], b[i] = b[i] * scale * norm[beside];
-        float x = a[i], y = b[i];
-        if (query || key) {
-            const float2 angle = p.angles[(u64)row * half + pair];
-            x = a[i] * angle.x - b[i] * angle.y, y = b[i] * angle.x + a[i] * angle.y;
-        }
-        if (query) {
-            values[at] = x * size, values[beside] = y * size;
+    float* values = p.qkv + (u64)unit * HEAD_DIM;
+    u16* to = head < p.heads ? nullptr : cache_place(p, row, head);
+    turn_head(p, row, head, [&](int first, int second, float x, float y) {
+        if (to) {
+            to[first] = cached(x), to[second] = cached(y);
         } else {
-            to[at] = cached(x), to[beside] = cached(y);
+            values[first] = x, values[second] = y;
         }
-    }
+    });
 }

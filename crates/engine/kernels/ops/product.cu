@@ -86,8 +86,8 @@ template <int N> struct Inputs {
 };
 
 // sums += a unit of the tile * the unit of the inputs.
-template <class Format, int N>
-__device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const Inputs<N>& inputs, int unit, float (&sums)[N][4]) {
+template <class Format, int N, class From>
+__device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const From& inputs, int unit, float (&sums)[N][4]) {
     Input input[N];
     inputs.load(input, unit);
 #pragma unroll

@@ -2,7 +2,9 @@
 
 use super::super::{Bytes, Card, CudaError, Doing};
 use super::kernels::{Grid, arg};
-use super::{Buffer, Cuda};
+use super::layout::UNIT_COLS;
+use super::step::Step;
+use super::{Buffer, Cuda, RANGES};
 use crate::batch::Batch;
 use crate::device::Attention;
 use crate::limits::KV_BLOCK_TOKENS;
@@ -54,9 +56,7 @@ struct Place {
     rows: i32,
     heads: i32,
     kv_heads: i32,
-    dim: i32,
     adjacent: i32,
-    unused: i32,
 }
 
 /// `Attend` of `attend.cu`.
@@ -86,10 +86,13 @@ const WARP: usize = 32;
 const WARP_PAIRS: usize = 16; // (row, head) that a warp attends for
 const WARPS_MAX: usize = 4;
 const PLACE_WARPS: usize = 8;
+const ONE_WARPS: usize = 4;
 /// Rows times chunks whose sums have room: more of them are folded by the warps that make them.
 const PARTIALS_MAX: usize = 4096;
 /// Chunks that are folded at once: 131,072 tokens.
 const FOLD_CHUNKS_MAX: usize = 1024;
+/// Chunks that are folded and made inputs by a block for each range; more of them want more blocks.
+const NEAR_CHUNKS_MAX: usize = 64;
 
 impl Cuda {
     /// Room for the sums of chunks.
@@ -100,22 +103,13 @@ impl Cuda {
         ))
     }
 
-    pub(super) fn try_qkv(
-        &mut self,
-        w: &Attention<Cuda>,
-        x: &Buffer,
-        rows: usize,
-        qkv: &mut Buffer,
-        cache: &mut Cache,
-    ) -> Result<(), CudaError> {
-        let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
-        let out = qkv.write_on_card();
-        self.product(&w.qkv, inputs, rows, w.qkv_bias.as_ref(), out, false)?;
-        let Some(step) = &self.step else { return Ok(()) };
+    /// Where heads go, and how they are turned.
+    fn place_args(&self, w: &Attention<Cuda>, rows: usize, qkv: u64, cache: &Cache) -> Option<Place> {
+        let step = self.step.as_ref()?;
         let (q_norm, q_eps) = w.q_norm.as_ref().and_then(Cuda::norm).unwrap_or((0, 0.0));
         let (k_norm, k_eps) = w.k_norm.as_ref().and_then(Cuda::norm).unwrap_or((0, 0.0));
-        let args = Place {
-            qkv: out,
+        Some(Place {
+            qkv,
             q_norm,
             k_norm,
             angles: step.angles(),
@@ -126,14 +120,77 @@ impl Cuda {
             rows: rows as i32,
             heads: w.heads as i32,
             kv_heads: w.kv_heads as i32,
-            dim: w.head_dim as i32,
             adjacent: i32::from(step.adjacent),
-            unused: 0,
+        })
+    }
+
+    /// Whether attention itself turns the heads of this batch: each sequence has one row.
+    fn attends_one(&self, w: &Attention<Cuda>, batch: &Batch) -> bool {
+        let chunks = self.step.as_ref().map_or(usize::MAX, |step| step.chunks);
+        self.attention.as_ref().is_some_and(|kernels| kernels.one.is_some())
+            && w.heads / w.kv_heads <= WARP_PAIRS
+            && batch.spans.iter().all(|span| span.rows.len() == 1)
+            && chunks <= FOLD_CHUNKS_MAX
+            && batch.rows() * chunks <= PARTIALS_MAX
+    }
+
+    pub(super) fn try_qkv(
+        &mut self,
+        w: &Attention<Cuda>,
+        x: &Buffer,
+        batch: &Batch,
+        qkv: &mut Buffer,
+        cache: &mut Cache,
+    ) -> Result<(), CudaError> {
+        let (rows, out) = (batch.rows(), qkv.write_on_card());
+        let norm = Cuda::norm(&w.norm);
+        if !self.few_normed(&w.qkv, w.qkv_bias.as_ref(), (x, rows), norm, out)? {
+            let inputs = self.prepare_buffer(x, rows, norm)?;
+            self.product(&w.qkv, inputs, rows, w.qkv_bias.as_ref(), out, false)?;
+        }
+        let (Some(args), Some(kernels)) = (self.place_args(w, rows, out, cache), &self.attention) else {
+            return Ok(());
         };
+        if self.attends_one(w, batch) {
+            return Ok(());
+        }
         let heads = rows * (w.heads + 2 * w.kv_heads);
         let grid = Grid::rows(heads.div_ceil(PLACE_WARPS), PLACE_WARPS * WARP);
         // SAFETY: `Place` is the kernel's struct; every row has a place in the cache that `begin` was told.
-        unsafe { self.kernels.place.launch(&self.card, grid, [arg(&args)]) }
+        unsafe { kernels.place.launch(&self.card, grid, [arg(&args)]) }
+    }
+
+    fn attend_args(
+        &mut self,
+        w: &Attention<Cuda>,
+        qkv: &Buffer,
+        batch: &Batch,
+        cache: &Cache,
+        out: &mut Buffer,
+    ) -> Result<Attend, CudaError> {
+        let (qkv_at, _) = qkv.read_on_card(&self.card)?;
+        let (partial_values, partial_weights) = self.take_partials(w.heads, w.head_dim)?;
+        self.prepared = None;
+        let ask = |address: fn(&Step) -> u64| self.step.as_ref().map_or(0, address);
+        Ok(Attend {
+            qkv: qkv_at,
+            cache: cache.at(w.layer, 0),
+            spans: ask(Step::spans),
+            blocks: ask(Step::blocks),
+            positions: ask(Step::positions),
+            sinks: w.sinks.as_ref().map_or(0, |sinks| sinks.values.address),
+            out: out.write_on_card(),
+            partial_values,
+            partial_weights,
+            qkv_stride: qkv.width as i32,
+            span_count: batch.spans.len() as i32,
+            rows: batch.rows() as i32,
+            kv_heads: w.kv_heads as i32,
+            group: (w.heads / w.kv_heads) as i32,
+            window: w.window.unwrap_or(0) as i32,
+            chunks: self.step.as_ref().map_or(0, |step| step.chunks) as i32,
+            unused: 0,
+        })
     }
 
     pub(super) fn try_attend(
@@ -144,48 +201,64 @@ impl Cuda {
         cache: &Cache,
         out: &mut Buffer,
     ) -> Result<(), CudaError> {
-        let (qkv_at, _) = qkv.read_on_card(&self.card)?;
-        let (partial_values, partial_weights) = self.take_partials(w.heads, w.head_dim)?;
-        let (Some(step), Some(kernels)) = (&self.step, &self.attention) else { return Ok(()) };
-        let group = w.heads / w.kv_heads;
+        let args = self.attend_args(w, qkv, batch, cache, out)?;
+        if self.attends_one(w, batch) {
+            return self.attend_one(w, batch, cache, &args);
+        }
+        let Some(kernels) = &self.attention else { return Ok(()) };
+        let (group, chunks) = (w.heads / w.kv_heads, args.chunks as usize);
         let longest = batch.spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
         let warps = (longest * group).div_ceil(WARP_PAIRS).clamp(1, WARPS_MAX);
         let tile = |rows: usize| (rows * group).div_ceil(warps * WARP_PAIRS);
         let tiles: usize = batch.spans.iter().map(|span| tile(span.rows.len())).sum();
-        let split = step.chunks > 1
+        let split = chunks > 1
             && tiles * w.kv_heads < 2 * self.card.multiprocessors
-            && step.chunks <= FOLD_CHUNKS_MAX
-            && batch.rows() * step.chunks <= PARTIALS_MAX;
-        let args = Attend {
-            qkv: qkv_at,
-            cache: cache.at(w.layer, 0),
-            spans: step.spans(),
-            blocks: step.blocks(),
-            positions: step.positions(),
-            sinks: w.sinks.as_ref().map_or(0, |sinks| sinks.values.address),
-            out: out.write_on_card(),
-            partial_values,
-            partial_weights,
-            qkv_stride: qkv.width as i32,
-            span_count: batch.spans.len() as i32,
-            rows: batch.rows() as i32,
-            kv_heads: w.kv_heads as i32,
-            group: group as i32,
-            window: w.window.unwrap_or(0) as i32,
-            chunks: step.chunks as i32,
-            unused: 0,
-        };
-        let blocks = (tiles, w.kv_heads, if split { step.chunks } else { 1 });
+            && chunks <= FOLD_CHUNKS_MAX
+            && batch.rows() * chunks <= PARTIALS_MAX;
+        let blocks = (tiles, w.kv_heads, if split { chunks } else { 1 });
         let grid = Grid { blocks, threads: warps * WARP };
         let kernel = if split { &kernels.split } else { &kernels.whole };
         // SAFETY: `Attend` is the kernels' struct; the tables are those of this batch, the partial sums have room.
+        unsafe { kernel.launch(&self.card, grid, [arg(&args)]) }?;
+        if split { self.fold(w, batch.rows(), &args) } else { Ok(()) }
+    }
+
+    /// One row a sequence, and a block a chunk of its positions.
+    fn attend_one(
+        &mut self,
+        w: &Attention<Cuda>,
+        batch: &Batch,
+        cache: &Cache,
+        args: &Attend,
+    ) -> Result<(), CudaError> {
+        let Some(place) = self.place_args(w, batch.rows(), args.qkv, cache) else { return Ok(()) };
+        let Some(kernel) = self.attention.as_ref().and_then(|kernels| kernels.one.as_ref()) else {
+            return Ok(());
+        };
+        let blocks = (batch.spans.len(), w.kv_heads, args.chunks as usize);
+        let grid = Grid { blocks, threads: ONE_WARPS * WARP };
+        // SAFETY: the kernel's structs; the tables are those of this batch, the partial sums have room.
+        unsafe { kernel.launch(&self.card, grid, [arg(args), arg(&place)]) }?;
+        self.fold(w, batch.rows(), args)
+    }
+
+    /// Folds the sums of chunks; near the beginning of a sequence, what products read is made in the same go.
+    fn fold(&mut self, w: &Attention<Cuda>, rows: usize, args: &Attend) -> Result<(), CudaError> {
+        let width = w.heads * w.head_dim;
+        let to = self.inputs(rows, width)?;
+        let Some(kernels) = &self.attention else { return Ok(()) };
+        let columns = (to.units as usize).div_ceil(RANGES) * UNIT_COLS; // of the widest range
+        let near = args.chunks as usize <= NEAR_CHUNKS_MAX && columns <= kernels.near_columns;
+        let grid = Grid::rows(rows * w.heads, w.head_dim.next_multiple_of(WARP));
+        let near_grid = Grid { blocks: (rows, RANGES, 1), threads: columns };
+        // SAFETY: the kernels' structs; the inputs have room for the rows.
         unsafe {
-            kernel.launch(&self.card, grid, [arg(&args)])?;
-            if split {
-                let grid = Grid::rows(batch.rows() * w.heads, w.head_dim.next_multiple_of(WARP));
-                kernels.fold.launch(&self.card, grid, [arg(&args)])?;
+            match near {
+                true => kernels.fold_near.launch(&self.card, near_grid, [arg(args), arg(&to)])?,
+                false => kernels.fold.launch(&self.card, grid, [arg(args)])?,
             }
         }
+        self.prepared = near.then_some(args.out);
         Ok(())
     }
 }

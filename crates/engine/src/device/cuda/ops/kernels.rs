@@ -2,6 +2,7 @@
 
 use super::super::compile::{cached, compile, module};
 use super::super::{Card, CudaError, Doing};
+use super::few::{FEW_BYTES_MAX, Kind};
 use super::layout::Layout;
 use super::product::STAGED_BYTES_MAX;
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -11,19 +12,27 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Everything but attention, whose kernels have the length of a head as a constant.
-const GENERAL: [(&str, &str); 6] = [
+const GENERAL: [(&str, &str); 8] = [
     ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
     ("formats.cuh", include_str!("../../../../kernels/ops/formats.cuh")),
+    ("rows.cuh", include_str!("../../../../kernels/ops/rows.cuh")),
     ("product.cu", include_str!("../../../../kernels/ops/product.cu")),
     ("rows.cu", include_str!("../../../../kernels/ops/rows.cu")),
     ("experts.cu", include_str!("../../../../kernels/ops/experts.cu")),
-    ("heads.cu", include_str!("../../../../kernels/ops/heads.cu")),
+    ("stream.cuh", include_str!("../../../../kernels/ops/stream.cuh")),
+    ("few.cu", include_str!("../../../../kernels/ops/few.cu")),
 ];
 
-const ATTENTION: [(&str, &str); 2] = [
+const ATTENTION: [(&str, &str); 5] = [
     ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
+    ("rows.cuh", include_str!("../../../../kernels/ops/rows.cuh")),
+    ("heads.cu", include_str!("../../../../kernels/ops/heads.cu")),
     ("attend.cu", include_str!("../../../../kernels/ops/attend.cu")),
+    ("attend_one.cu", include_str!("../../../../kernels/ops/attend_one.cu")),
 ];
+
+/// Shared memory that a block of `attend_one` may ask for: every card has it.
+const ONE_BYTES_MAX: usize = 96 << 10;
 
 /// A kernel with the shared memory that it asks for at launch.
 pub struct Kernel {
@@ -57,10 +66,7 @@ impl Kernel {
         name: &str,
         constant: &str,
     ) -> Result<Kernel, CudaError> {
-        let global = module.get_global(constant, &card.stream).doing("finding a constant")?;
-        let bytes: Vec<u8> = card.stream.clone_dtoh(&global).doing("reading a constant")?;
-        card.finish()?;
-        let shared_bytes = u32::from_le_bytes(bytes.first_chunk::<4>().copied().unwrap_or_default());
+        let shared_bytes = constant_of(card, module, constant)?;
         let kernel = Kernel { shared_bytes, ..Kernel::find(module, name)? };
         kernel.allow_shared(shared_bytes as usize)?;
         Ok(kernel)
@@ -126,6 +132,14 @@ impl Kernel {
     }
 }
 
+/// A number that the module tells about itself.
+fn constant_of(card: &Card, module: &Arc<CudaModule>, name: &str) -> Result<u32, CudaError> {
+    let global = module.get_global(name, &card.stream).doing("finding a constant")?;
+    let bytes: Vec<u8> = card.stream.clone_dtoh(&global).doing("reading a constant")?;
+    card.finish()?;
+    Ok(u32::from_le_bytes(bytes.first_chunk::<4>().copied().unwrap_or_default()))
+}
+
 /// A kernel's argument.
 pub fn arg<T>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
@@ -133,7 +147,9 @@ pub fn arg<T>(value: &T) -> *mut c_void {
 
 /// The products of one layout of weights.
 pub struct Products {
-    pub split: [Kernel; 4], // for at most 8, 16, 32, 64 rows
+    pub few: [Kernel; Kind::ALL.len()], // for a few rows, with what comes before and after
+    pub stage_bytes: usize,             // of a block of those
+    pub split: [Kernel; 4],             // for at most 8, 16, 32, 64 rows
     pub wide: Kernel,
 }
 
@@ -144,12 +160,15 @@ pub struct Kernels {
     pub mix: Kernel,
     pub choose: Kernel,
     pub group: Kernel,
-    pub place: Kernel,
     pub write_outside: Kernel,
 }
 
 /// Kernels for heads of one length.
 pub struct AttentionKernels {
+    pub place: Kernel,
+    pub one: Option<Kernel>, // where a block can have the memory
+    pub fold_near: Kernel,
+    pub near_columns: usize, // of a range, that it takes
     pub whole: Kernel,
     pub split: Kernel,
     pub fold: Kernel,
@@ -193,8 +212,16 @@ impl Kernels {
                 kernel.allow_shared(STAGED_BYTES_MAX)?;
                 Ok(kernel)
             };
+            let few = |kind: Kind| {
+                let kernel = find(&format!("few_{}_{name}", kind.name()))?;
+                kernel.allow_shared(FEW_BYTES_MAX)?;
+                Ok(kernel)
+            };
+            let [normed, plain, ready, gated, experts, mix] = Kind::ALL;
             let (wide, bytes) = (format!("wide_{name}"), format!("wide_{name}_bytes"));
             Ok(Products {
+                few: [few(normed)?, few(plain)?, few(ready)?, few(gated)?, few(experts)?, few(mix)?],
+                stage_bytes: constant_of(card, &module, &format!("few_{name}_stages"))? as usize,
                 split: [split(8)?, split(16)?, split(32)?, split(64)?],
                 wide: Kernel::find_shared(card, &module, &wide, &bytes)?,
             })
@@ -207,7 +234,6 @@ impl Kernels {
             mix: find("mix")?,
             choose: find("choose")?,
             group: find("group")?,
-            place: find("place")?,
             write_outside: find("write_outside")?,
         })
     }
@@ -221,7 +247,15 @@ impl AttentionKernels {
     pub fn load(card: &Card, head_dim: usize, cache: &Path) -> Result<AttentionKernels, CudaError> {
         let module = module(card, &attention_source(head_dim), cache)?;
         let shared = |name: &str| Kernel::find_shared(card, &module, name, "attend_bytes");
+        let one_bytes = constant_of(card, &module, "attend_one_bytes")? as usize;
+        let one = (one_bytes <= ONE_BYTES_MAX)
+            .then(|| Kernel::find_shared(card, &module, "attend_one", "attend_one_bytes"))
+            .transpose()?;
         Ok(AttentionKernels {
+            place: Kernel::find(&module, "place")?,
+            one,
+            fold_near: Kernel::find(&module, "attend_fold_near")?,
+            near_columns: constant_of(card, &module, "attend_near_columns")? as usize,
             whole: shared("attend_whole")?,
             split: shared("attend_split")?,
             fold: Kernel::find(&module, "attend_fold")?,

@@ -39,6 +39,9 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
+        if rows == 1 && self.few_mixture(w, x)? {
+            return Ok(());
+        }
         let (hidden, ffn, slots) = (x.width, w.gate.part.rows, rows * w.used);
         let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
         let grouped = self.route(w, inputs, rows)?;

@@ -6,6 +6,7 @@
 
 mod attend;
 mod buffer;
+mod few;
 mod kernels;
 mod layout;
 mod mixture;
@@ -30,7 +31,7 @@ use attend::Cache;
 use buffer::Pinned;
 use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
-use layout::UNIT_COLS;
+use layout::{TILE_ROWS, UNIT_COLS};
 use product::{Input, Rows, Target, multiply};
 use replay::Replay;
 use scratch::Scratch;
@@ -52,6 +53,7 @@ pub struct Cuda {
     step: Option<Step>,
     embedded: Option<Pinned>, // (rows, hidden) on their way to the card
     prepared: Option<u64>,    // the buffer whose rows `scratch.inputs` has
+    measured: Option<u64>,    // the buffer of whose rows `scratch.largest` knows the magnitudes
     replay: Replay,
     widest: Widest,
     failed: RefCell<Option<CudaError>>, // the first that happened since `finish`
@@ -100,6 +102,7 @@ impl Cuda {
             step: None,
             embedded: None,
             prepared: None,
+            measured: None,
             replay: Replay::new(false),
             widest: Widest::default(),
             failed: RefCell::new(None),
@@ -208,8 +211,7 @@ impl Cuda {
 
     fn try_embed(&mut self, table: &Tensor, batch: &Batch, x: &mut Buffer) -> Result<(), CudaError> {
         let (rows, width) = (batch.rows(), x.width);
-        // The host's rows of the batch before may still be on their way.
-        self.card.finish()?;
+        // `begin` waited for the host's rows of the batch before.
         if self.embedded.as_ref().is_none_or(|held| held.values().len() < rows * width) {
             self.embedded = Some(Pinned::new(&self.card, rows * width)?);
         }
@@ -231,6 +233,9 @@ impl Cuda {
         hidden: &mut Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
+        if self.few_gated(w, x, hidden, rows)? {
+            return Ok(());
+        }
         let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
         let width = hidden.width;
         let gate = hidden.write_on_card();
@@ -258,7 +263,7 @@ impl Cuda {
             }
         }
         self.activate(gate, up, false, rows, width)?;
-        self.prepared = Some(gate);
+        (self.prepared, self.measured) = (Some(gate), None);
         Ok(())
     }
 
@@ -287,8 +292,11 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let inputs = self.prepare_buffer(input, rows, None)?;
         let (out, _) = x.read_on_card(&self.card)?;
+        if self.few_added(matrix, bias, input, out, rows)? {
+            return Ok(());
+        }
+        let inputs = self.prepare_buffer(input, rows, None)?;
         self.product(matrix, inputs, rows, bias, out, true)
     }
 
@@ -303,16 +311,18 @@ impl Cuda {
         let list = self.step.as_ref().map_or(0, Step::logit_rows);
         let count = batch.logit_rows.len();
         let norm = Cuda::norm(&w.norm);
-        let source = Source { x: address, stride: x.width, list, count, width: x.width, norm };
-        let inputs = self.prepare(&source)?;
         let out = logits.write_on_card();
-        self.product(&w.matrix, inputs, count, None, out, false)?;
+        if !self.few_head(w, x, (list, count), out)? {
+            let source = Source { x: address, stride: x.width, list, count, width: x.width, norm };
+            let inputs = self.prepare(&source)?;
+            self.product(&w.matrix, inputs, count, None, out, false)?;
+        }
         logits.send(&self.card, count)
     }
 
     fn try_begin(&mut self, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
         self.card.context.bind_to_thread().doing("binding the card")?;
-        self.prepared = None;
+        (self.prepared, self.measured) = (None, None);
         self.card.finish()?;
         if !self.step.as_ref().is_some_and(|step| step.holds(rope, batch)) {
             let (rows, blocks) = (batch.rows(), batch.blocks.len());
@@ -337,6 +347,7 @@ impl Cuda {
         scratch.inputs.at(card, inputs * 2)?;
         scratch.factors.at(card, slots * RANGES * 4)?;
         scratch.up.at(card, slots * config.ffn * 4)?;
+        scratch.largest.at(card, slots * config.ffn.div_ceil(TILE_ROWS) * 4)?;
         if let Some(experts) = experts.filter(|_| widest.experts > 0) {
             scratch.gate.at(card, slots * config.ffn * 4)?;
             scratch.down.at(card, slots * config.hidden * 4)?;
@@ -439,7 +450,7 @@ impl Device for Cuda {
 
     fn qkv(&mut self, w: &Attention<Cuda>, x: &Buffer, batch: &Batch, qkv: &mut Buffer, cache: &mut Cache) {
         if !self.replay.replays() {
-            let done = self.try_qkv(w, x, batch.rows(), qkv, cache);
+            let done = self.try_qkv(w, x, batch, qkv, cache);
             self.note(done);
         }
     }

@@ -16,7 +16,7 @@ const SPLIT_ROWS: [usize; 4] = [8, 16, 32, 64];
 /// `Weights` of `formats.cuh`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-struct Weights {
+pub struct Weights {
     codes: u64,
     scales: u64,
     bias: u64,
@@ -162,7 +162,7 @@ fn launch(card: &Card, kernels: &Kernels, input: Input, targets: &[Target<'_>]) 
 }
 
 impl Target<'_> {
-    fn weights(&self) -> Weights {
+    pub fn weights(&self) -> Weights {
         let Part { plan, rows, codes, scales, factor } = self.part;
         Weights {
             codes: codes.address,
