@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod engine;
+pub mod kept;
 pub mod terminal;
 pub mod text;
 pub mod wire;

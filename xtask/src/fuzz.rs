@@ -24,7 +24,7 @@ const fn target(name: &'static str, input_bytes_max: usize, allocation_mb_max: u
 }
 
 /// A template may make text of 256 MiB, and the lexer of a constraint is large; all else answers to inputs of some kilobytes.
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 16] = [
     target("gguf", 16 << 10, 64),
     target("safetensors", 24 << 10, 64),
     Target { memory_mb_max: 4096, ..target("constrain", 2 << 10, 1024) },
@@ -39,6 +39,8 @@ const TARGETS: [Target; 14] = [
     target("patch", 8 << 10, 64),
     target("approve", 4 << 10, 64),
     target("terminal", 8 << 10, 64),
+    target("config", 8 << 10, 64),
+    target("sessions", 8 << 10, 64),
 ];
 
 const INPUT_SECONDS_MAX: usize = 20;

@@ -20,6 +20,10 @@ pub const EDIT_LINES_COMPARED_MAX: usize = 5_000_000;
 /// Of a configuration file.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
 
+/// Keys that it gives values to, and bytes of the whole name of one.
+pub const CONFIG_KEYS_MAX: usize = 4_096;
+pub const CONFIG_NAME_BYTES_MAX: usize = 8 << 10;
+
 /// Of a session's file.
 pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 

@@ -112,7 +112,7 @@ impl Sessions {
     /// The records of a session, which may be in use.
     pub fn look(&self, id: &str) -> Result<Vec<Value>, SessionError> {
         let bytes = fs::read(self.path(id)?).map_err(|source| self.missing(id, source))?;
-        Ok(read(id, &bytes)?.0)
+        records_of(id, &bytes)
     }
 
     /// The sessions, the latest first.
@@ -185,6 +185,11 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// The whole records of a session's bytes.
+pub fn records_of(id: &str, bytes: &[u8]) -> Result<Vec<Value>, SessionError> {
+    Ok(read(id, bytes)?.0)
 }
 
 /// The whole records, and how many bytes they take. Only what comes last may be damaged: it was being written.

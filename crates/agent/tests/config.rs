@@ -155,6 +155,17 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
+fn names_reach_no_terminal_as_they_are() {
+    let (config, warnings) = resolve(&[user("features.\"\\u001b[2J\\n\" = true\n\"\\u009b31m\" = 1")]);
+    assert_eq!(config.show(), "features.\\u{1b}[2J\\n = true  # /etc/flint/config.toml:1\n");
+    assert_eq!(warnings, ["/etc/flint/config.toml:2: nothing is called `\\u{9b}31m`"]);
+    assert_eq!(
+        error("features.\"\\u001b\" = 1"),
+        "c.toml:1: `features.\\u{1b}` is 1, expected true or false"
+    );
+}
+
+#[test]
 fn flags_are_toml_or_text() {
     let layer = Layer::flags([
         "model=gpt-oss-20b",

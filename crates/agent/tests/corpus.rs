@@ -1,5 +1,7 @@
 //! Replays the corpora of the fuzzers, with the fuzzers' own assertions: what was found once stays found.
 
+#[path = "../../../fuzz/src/kept.rs"]
+mod kept;
 #[path = "../../../fuzz/src/agent.rs"]
 mod promises;
 #[path = "../../../fuzz/src/replay.rs"]
@@ -13,4 +15,14 @@ fn patch() {
 #[test]
 fn approve() {
     replay::corpus("approve", promises::approve);
+}
+
+#[test]
+fn config() {
+    replay::corpus("config", kept::config);
+}
+
+#[test]
+fn sessions() {
+    replay::corpus("sessions", kept::sessions);
 }

@@ -127,6 +127,11 @@ pub enum Command {
     Key(KeyArgs),
     /// Show what each key has used of each model, by day, and what it costs
     Usage(UsageArgs),
+    /// Show the agent's settings and where each comes from, or bring those of Codex over
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Say what hardware and libraries were found, what is missing and how to get it
     Doctor,
     /// Print a completion script for a shell
@@ -205,6 +210,25 @@ pub enum ExecCommand {
         /// The task, or - for standard input
         prompt: Option<String>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Each setting that counts in this folder, and who says so
+    Show(AgentArgs),
+    /// Bring a Codex set-up over, and list what cannot be
+    Import {
+        /// Its folder [default: ~/.codex]
+        folder: Option<std::path::PathBuf>,
+        /// Print what would be written
+        #[arg(long)]
+        dry_run: bool,
+        /// Replace files that are there; they are kept beside the new ones, as NAME.before-import
+        #[arg(long)]
+        force: bool,
+    },
+    /// The JSON schema of config.toml, for editors
+    Schema,
 }
 
 #[derive(Debug, Args)]

@@ -61,6 +61,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Some(Command::Serve(args)) => serve::serve(&config, &cli.model, args),
         Some(Command::Key(args)) => key::key(&config, args),
         Some(Command::Usage(args)) => usage::usage(&config, args),
+        Some(Command::Config { command }) => agent::configure(&config, &cli.model, command),
         Some(Command::Doctor) => doctor::doctor(&config),
         Some(Command::Completion { shell }) => {
             clap_complete::generate(*shell, &mut Cli::command(), "flint", &mut std::io::stdout());

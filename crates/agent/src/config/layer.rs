@@ -1,7 +1,7 @@
 //! One layer: a file, a profile within one, or what stands on the command line.
 
 use super::ConfigError;
-use crate::limits::CONFIG_BYTES_MAX;
+use crate::limits::{CONFIG_BYTES_MAX, CONFIG_KEYS_MAX, CONFIG_NAME_BYTES_MAX};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -94,7 +94,8 @@ impl Layer {
             let line = error.span().map_or(1, |span| line_at(text, span.start));
             ConfigError::Toml { place: layer.place(line), problem: error.message().to_owned() }
         })?;
-        gather(text, table.get_ref(), &mut Vec::new(), &mut layer.entries);
+        let gathered = gather(text, table.get_ref(), &mut Vec::new(), &mut layer.entries);
+        gathered.map_err(|(line, problem)| ConfigError::Toml { place: layer.place(line), problem })?;
         // In the order of the file: of two warnings the first comes first.
         layer.entries.sort_by_key(|entry| entry.line);
         Ok(layer)
@@ -148,18 +149,30 @@ impl Layer {
     }
 }
 
-fn gather(text: &str, table: &DeTable<'_>, path: &mut Vec<String>, entries: &mut Vec<Entry>) {
+/// Or the line that is too much, and why.
+fn gather(
+    text: &str,
+    table: &DeTable<'_>,
+    path: &mut Vec<String>,
+    entries: &mut Vec<Entry>,
+) -> Result<(), (usize, String)> {
     for (key, value) in table {
         path.push(key.get_ref().to_string());
+        let line = || line_at(text, key.span().start);
+        // Each key has its whole name: long names of tables would be there many times.
+        if path.iter().map(String::len).sum::<usize>() > CONFIG_NAME_BYTES_MAX {
+            return Err((line(), format!("a name has more than {CONFIG_NAME_BYTES_MAX} bytes")));
+        }
         match value.get_ref() {
-            DeValue::Table(table) => gather(text, table, path, entries),
-            value => {
-                let line = line_at(text, key.span().start);
-                entries.push(Entry { path: path.clone(), value: read(value), line });
+            DeValue::Table(table) => gather(text, table, path, entries)?,
+            _ if entries.len() == CONFIG_KEYS_MAX => {
+                return Err((line(), format!("there are more than {CONFIG_KEYS_MAX} keys")));
             }
+            value => entries.push(Entry { path: path.clone(), value: read(value), line: line() }),
         }
         path.pop();
     }
+    Ok(())
 }
 
 fn read(value: &DeValue<'_>) -> Value {

@@ -3,12 +3,16 @@
 //! All that is known about keys is one table (`keys`). From it come the check of every layer, the warnings about keys that
 //! mean nothing, what `flint config show` tells, and the published JSON schema.
 
+mod import;
 mod keys;
 mod layer;
 mod likely;
 mod load;
 mod schema;
+mod secret;
+mod write;
 
+pub use import::{Import, Left, Taken, Why, import};
 pub use keys::{KEYS, Key, Kind, Project, SERVERS};
 pub use layer::{Entry, Layer, Place, Source, Value};
 pub use load::{Loaded, Places, project};
@@ -21,7 +25,7 @@ use std::fmt;
 pub enum ConfigError {
     #[error("{place}: {problem}")]
     Toml { place: Place, problem: String },
-    #[error("{place}: `{key}` is {found}, expected {expected}")]
+    #[error("{place}: `{}` is {found}, expected {expected}", .key.escape_debug())]
     Kind { place: Place, key: String, found: String, expected: String },
     #[error("`{0}` is not a setting: write KEY=VALUE")]
     Flag(String),
@@ -45,17 +49,20 @@ pub enum Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Names are a file's too: a terminal must not obey them.
         match self {
             Warning::Unknown { place, key, likely: Some(likely) } => {
+                let (key, likely) = (key.escape_debug(), likely.escape_debug());
                 write!(out, "{place}: nothing is called `{key}`; did you mean `{likely}`?")
             }
             Warning::Unknown { place, key, likely: None } => {
-                write!(out, "{place}: nothing is called `{key}`")
+                write!(out, "{place}: nothing is called `{}`", key.escape_debug())
             }
             Warning::NotForProjects { place, key, narrower: false } => {
-                write!(out, "{place}: `{key}` is ignored: a project cannot set it")
+                write!(out, "{place}: `{}` is ignored: a project cannot set it", key.escape_debug())
             }
             Warning::NotForProjects { place, key, narrower: true } => {
+                let key = key.escape_debug();
                 write!(out, "{place}: `{key}` is ignored: a project can only give itself fewer rights")
             }
         }
@@ -161,8 +168,9 @@ impl Config {
 
     /// A line for each setting: what it is, and who says so.
     pub fn show(&self) -> String {
-        let line =
-            |(key, (value, place)): (&String, &(Value, Place))| format!("{key} = {value}  # {place}\n");
+        let line = |(key, (value, place)): (&String, &(Value, Place))| {
+            format!("{} = {value}  # {place}\n", key.escape_debug())
+        };
         self.values.iter().map(line).collect()
     }
 }

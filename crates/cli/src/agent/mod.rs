@@ -1,12 +1,14 @@
 //! The agent's commands: settings, server and session put together, and one of the two ways to show them.
 
 mod actions;
+mod configure;
 mod exec;
 mod own;
 mod session;
 mod terminal;
 mod trust;
 
+pub use configure::configure;
 pub use exec::exec;
 pub use own::Note;
 pub use terminal::{Open, terminal};
