@@ -181,7 +181,8 @@ fn a_session_that_is_resumed_shows_what_was() {
     let folder = workspace(&[]);
     let output = exec(&server, folder.path(), &["hello"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let mut terminal = Terminal::open(agent(&server, folder.path()).arg("resume").env("TERM", "xterm-256color"));
+    let mut terminal =
+        Terminal::open(agent(&server, folder.path()).arg("resume").env("TERM", "xterm-256color"));
     terminal.wait_for("Do you trust it?");
     terminal.press("n\n");
     terminal.wait_for("hello");
@@ -191,4 +192,48 @@ fn a_session_that_is_resumed_shows_what_was() {
     terminal.press("\x03\x03\x03");
     terminal.wait_for("flint resume");
     assert_eq!(terminal.wait().code(), Some(0));
+}
+
+#[test]
+fn a_turn_is_taken_back_and_made_again() {
+    let add = call("edit", json!({"path": "b.txt", "old": "", "new": "planted"}));
+    let server = Server::scripted(&[("plant it", &add), ("", "Planted.")], 2_000.0);
+    let folder = workspace(&[]);
+    let mut terminal = Terminal::open(agent(&server, folder.path()).env("TERM", "xterm-256color"));
+    terminal.wait_for("Do you trust it?");
+    terminal.press("y\n");
+    terminal.wait_for("\x1b[?1049h");
+    terminal.press("plant it\r");
+    terminal.wait_for("Planted");
+    assert_eq!(says(folder.path(), "b.txt"), "planted\n");
+    terminal.wait_for("enter sends");
+    terminal.press("/undo\r");
+    terminal.wait_for("Undone");
+    assert!(!folder.path().join("b.txt").exists());
+    terminal.press("/redo\r");
+    terminal.wait_for("Made");
+    assert_eq!(says(folder.path(), "b.txt"), "planted\n");
+    terminal.press("\x03\x03\x03");
+    terminal.wait_for("flint resume");
+    assert_eq!(terminal.wait().code(), Some(0));
+}
+
+#[test]
+fn a_conversation_that_is_too_long_is_made_short_and_keeps_its_facts() {
+    let shell = call("shell", json!({"command": "echo counted > n; exit 3"}));
+    let lines = [("count", shell.as_str()), ("300 words.", "They want a count."), ("", "Counted.")];
+    let server = Server::scripted(&lines, 5_000.0);
+    let folder = workspace(&[]);
+    let output =
+        exec(&server, folder.path(), &["--json", "-c", "model_auto_compact_token_limit=100", "count"]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    let id = events(&output)[0]["thread_id"].as_str().unwrap().to_owned();
+    let records = std::fs::read_to_string(server.home.path().join(format!("sessions/{id}.jsonl"))).unwrap();
+    let short = records
+        .lines()
+        .find(|line| line.contains("\"kind\":\"short\""))
+        .unwrap_or_else(|| panic!("{records}"));
+    assert!(short.contains("They want a count.") && short.contains("Go on with this: count"), "{short}");
+    // Not in the model's words: what was run, and what came of it.
+    assert!(short.contains("ran `echo counted > n; exit 3`: exit code 3"), "{short}");
 }
