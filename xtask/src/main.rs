@@ -31,6 +31,8 @@ usage: cargo xtask COMMAND
                                  look for inputs that break a promise
   bench wire [--json] [--bin PATH]
                                  what a turn costs besides the engine's work, and how soon tokens are seen
+  bench agent [--json] [--bin PATH]
+                                 what a person waits for besides the model: start, Enter, paint
   bench edits [--traces N] [--only TEXT] [--rounds N] [--json]
                                  how much sooner an edited file is written when its tokens are guessed;
                                  build with --release: cargo run --release -p xtask -- bench edits

@@ -115,6 +115,14 @@ impl Log {
         self.push_all(vec![item])
     }
 
+    /// A person's turn begins with their words. One write: the request waits for it.
+    pub fn begin_turn(&mut self, text: &str, item: Value) -> Result<(), SessionError> {
+        let turn = json!({"kind": "turn", "text": text});
+        self.session.append_all(&[turn, json!({"kind": "item", "item": item})])?;
+        self.items.push(item);
+        Ok(())
+    }
+
     /// Several with one write.
     pub fn push_all(&mut self, items: Vec<Value>) -> Result<(), SessionError> {
         let records = items.iter().map(|item| json!({"kind": "item", "item": item}));

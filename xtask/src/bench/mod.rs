@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measurements of what stands around the engine.
 
+mod agent;
 mod edits;
 mod llama;
 mod session;
@@ -8,10 +9,10 @@ mod wire;
 
 use crate::{Outcome, must, paths};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const USAGE: &str = "usage: cargo xtask bench wire [--json] [--bin PATH]\n       cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]";
+const USAGE: &str = "usage: cargo xtask bench wire|agent [--json] [--bin PATH]\n       cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]";
 
 /// One figure, and another's beside it.
 #[derive(Debug, Serialize)]
@@ -41,13 +42,17 @@ impl Measured {
 
 pub fn run(args: &[String]) -> Outcome {
     match args.split_first() {
-        Some((what, rest)) if what == "wire" => run_wire(rest),
+        Some((what, rest)) if what == "wire" => run_around(rest, wire::measure),
+        Some((what, rest)) if what == "agent" => {
+            run_around(rest, |program| Ok(Report { peers: Vec::new(), results: agent::measure(program)? }))
+        }
         Some((what, rest)) if what == "edits" => edits::run(rest),
         _ => Err(USAGE.into()),
     }
 }
 
-fn run_wire(args: &[String]) -> Outcome {
+/// Measures a program that is built already, or the release build.
+fn run_around(args: &[String], measure: impl Fn(&Path) -> Outcome<Report>) -> Outcome {
     let (mut json, mut program) = (false, None);
     let mut words = args.iter().map(String::as_str);
     while let Some(word) = words.next() {
@@ -57,7 +62,7 @@ fn run_wire(args: &[String]) -> Outcome {
             _ => return Err(USAGE.into()),
         }
     }
-    let report = wire::measure(&program.map_or_else(release_build, Ok)?)?;
+    let report = measure(&program.map_or_else(release_build, Ok)?)?;
     match json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
         false => print_table(&report),
@@ -74,11 +79,11 @@ pub fn release_build() -> Outcome<PathBuf> {
 }
 
 fn print_table(report: &Report) {
-    println!("{:<24} {:>10} {:<4} {:>10} {:>7}", "", "flint", "", "peer", "ratio");
+    println!("{:<30} {:>10} {:<4} {:>10} {:>7}", "", "flint", "", "peer", "ratio");
     for Measured { name, value, unit, peer, ratio } in &report.results {
         let peer = peer.map_or(String::new(), |peer| format!("{peer:.1}"));
         let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
-        println!("{name:<24} {value:>10.1} {unit:<4} {peer:>10} {ratio:>7}");
+        println!("{name:<30} {value:>10.1} {unit:<4} {peer:>10} {ratio:>7}");
     }
     for (name, peer) in &report.peers {
         println!("peer of {name}: {peer}");

@@ -74,12 +74,11 @@ impl Agent {
 
     async fn work(&mut self, text: &str, turn: &mut Turn) -> Result<(), Stop> {
         self.boldness = 0;
-        self.log.record(&Record::Turn { text: text.to_owned() })?;
         self.rewind.begin(text, self.log.items().len());
         let (said, shown) = prompt::with_files(text, self.workshop.root());
         turn.target = shown.first().cloned();
         shown.into_iter().for_each(|path| self.has_seen(path));
-        self.log.push(user(&said))?;
+        self.log.begin_turn(text, user(&said))?;
         let said =
             Item { id: format!("said_{}", self.log.items().len()), what: What::Said { text: text.into() } };
         self.tell(Event::ItemEnded(said)).await;

@@ -1,0 +1,126 @@
+//! The program in a pseudo-terminal, seen from outside.
+
+use super::milliseconds;
+use super::model::{LONG, Model, WORDS, word};
+use crate::Outcome;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Nothing is painted for so long: what was typed is on the screen.
+const QUIET: Duration = Duration::from_millis(60);
+
+pub struct Face {
+    child: Child,
+    keys: File,
+    painted: Receiver<(Instant, Vec<u8>)>,
+    _folder: tempfile::TempDir,
+}
+
+impl Face {
+    pub fn open(program: &Path, home: &Path) -> Outcome<Face> {
+        let leader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        grantpt(&leader)?;
+        unlockpt(&leader)?;
+        tcsetwinsize(&leader, Winsize { ws_row: 50, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 })?;
+        let follower = ioctl_tiocgptpeer(&leader, OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+        let folder = tempfile::tempdir()?;
+        let mut command = Command::new(program);
+        command.env("FLINT_HOME", home).env("TERM", "xterm-256color").current_dir(folder.path());
+        command.stdin(follower.try_clone()?).stdout(follower.try_clone()?).stderr(follower);
+        let child = command.spawn()?;
+        let keys = File::from(leader);
+        let mut reader = keys.try_clone()?;
+        let (sender, painted) = sync_channel(100_000);
+        thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok(read @ 1..) = reader.read(&mut buffer) {
+                if sender.send((Instant::now(), buffer[..read].to_vec())).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut face = Face { child, keys, painted, _folder: folder };
+        face.wait_for(b"Do you trust it?")?;
+        face.press("n\n")?;
+        face.wait_for(b"\x1b[?1049h")?;
+        Ok(face)
+    }
+
+    pub fn press(&mut self, keys: &str) -> Outcome {
+        Ok(self.keys.write_all(keys.as_bytes())?)
+    }
+
+    pub fn settle(&self) {
+        while self.painted.recv_timeout(QUIET).is_ok() {}
+    }
+
+    fn wait_for(&mut self, text: &[u8]) -> Outcome {
+        let mut seen = Vec::new();
+        loop {
+            let (_, bytes) = self.painted.recv_timeout(PATIENCE).map_err(|_| "the program does not start")?;
+            seen.extend(bytes);
+            if seen.windows(text.len()).any(|window| window == text) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// From each word's frame to when it first stands on the screen. A word of which a letter stood there already is sent
+    /// in pieces, and left out.
+    pub fn paints(&mut self, model: &Model) -> Outcome<Vec<f64>> {
+        self.press(LONG)?;
+        self.settle();
+        self.press("\r")?;
+        model.asked()?;
+        let known: HashMap<String, usize> = (0..WORDS).map(|index| (word(index), index)).collect();
+        let (mut seen, mut rest): (HashMap<usize, Instant>, String) = Default::default();
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            match self.painted.recv_timeout(Duration::from_secs(1)) {
+                Ok((at, bytes)) => {
+                    rest += &String::from_utf8_lossy(&bytes);
+                    for index in words(&mut rest).iter().filter_map(|word| known.get(word)) {
+                        seen.entry(*index).or_insert(at);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if seen.len() > WORDS / 2 => break,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err("the program ended".into()),
+            }
+        }
+        let sent = model.spoken.recv_timeout(PATIENCE)?;
+        let late = |(word, at): (&usize, &Instant)| Some(milliseconds(at.duration_since(*sent.get(*word)?)));
+        let times: Vec<f64> = seen.iter().filter_map(late).collect();
+        match times.len() > WORDS / 2 {
+            true => Ok(times),
+            false => Err(format!("only {} of {WORDS} words were seen", times.len()).into()),
+        }
+    }
+}
+
+/// What is written in small letters; the end, which may go on, stays.
+fn words(text: &mut String) -> Vec<String> {
+    let small = |c: char| c.is_ascii_lowercase();
+    let end = text.len() - text.trim_end_matches(small).len();
+    let rest = text.split_off(text.len() - end);
+    let found = text.split(|c| !small(c)).filter(|word| word.len() > 5).map(str::to_owned).collect();
+    *text = rest;
+    found
+}
+
+impl Drop for Face {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
