@@ -1,0 +1,163 @@
+//! The agent against a stand-in of another vendor: the Responses API over SSE only, without a word of Flint's own.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Output, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use support::{PATIENCE, flint, stderr, stdout};
+
+/// What was asked: the head, and the body.
+struct Asked {
+    head: String,
+    body: Value,
+}
+
+struct Vendor {
+    address: String,
+    asked: Receiver<Asked>,
+    home: tempfile::TempDir,
+}
+
+impl Vendor {
+    /// Answers each request with the next of these outputs, as a model of that name.
+    fn start(model: &'static str, outputs: Vec<Value>) -> Vendor {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (sender, asked) = sync_channel(100);
+        std::thread::spawn(move || {
+            let mut outputs = outputs.into_iter();
+            for stream in listener.incoming().flatten() {
+                let Some(request) = request(&stream) else { continue };
+                match request.head.starts_with("POST /v1/responses ") {
+                    true => answer(stream, model, outputs.next().unwrap_or_default()),
+                    false => refuse(stream),
+                }
+                if sender.send(request).is_err() {
+                    return;
+                }
+            }
+        });
+        Vendor { address, asked, home: tempfile::tempdir().unwrap() }
+    }
+
+    fn exec(&self, args: &[&str]) -> Output {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("model_providers.v.base_url=\"http://{}/v1\"", self.address);
+        let mut command = flint();
+        command.env("FLINT_HOME", self.home.path()).env("V_KEY", "sekret").current_dir(folder.path());
+        command.args([
+            "exec",
+            "-c",
+            "model_provider=\"v\"",
+            "-c",
+            &url,
+            "-c",
+            "model_providers.v.env_key=\"V_KEY\"",
+        ]);
+        command.args(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn asked(&self) -> Asked {
+        loop {
+            let asked = self.asked.recv_timeout(PATIENCE).unwrap();
+            if asked.head.starts_with("POST") {
+                return asked;
+            }
+        }
+    }
+}
+
+fn request(stream: &TcpStream) -> Option<Asked> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+    }
+    let lower = head.to_lowercase();
+    let length =
+        lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Asked { head, body: serde_json::from_slice(&body).unwrap_or_default() })
+}
+
+fn refuse(mut stream: TcpStream) {
+    let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+}
+
+fn answer(mut stream: TcpStream, model: &str, item: Value) {
+    let response = |status: &str, output: Value| {
+        json!({"id": "resp_v", "object": "response", "status": status, "model": model, "output": output,
+            "usage": {"input_tokens": 11, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 3}}})
+    };
+    let mut events = vec![
+        json!({"type": "response.created", "response": response("in_progress", json!([]))}),
+        json!({"type": "response.output_item.added", "output_index": 0, "item": {"id": item["id"], "type": item["type"]}}),
+    ];
+    for text in item["content"][0]["text"].as_str().unwrap_or_default().split_inclusive(' ') {
+        events.push(json!({"type": "response.output_text.delta", "item_id": item["id"], "delta": text}));
+    }
+    events.push(json!({"type": "response.output_item.done", "output_index": 0, "item": item}));
+    events.push(json!({"type": "response.completed", "response": response("completed", json!([item]))}));
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let _ = stream.write_all(head.as_bytes());
+    for event in events {
+        let kind = event["type"].as_str().unwrap();
+        let _ = stream.write_all(format!("event: {kind}\r\ndata: {event}\r\n\r\n").as_bytes());
+    }
+}
+
+fn message(text: &str) -> Value {
+    json!({"id": "msg_v", "type": "message", "role": "assistant", "status": "completed",
+        "content": [{"type": "output_text", "text": text, "annotations": []}]})
+}
+
+#[test]
+fn a_tool_is_called_and_the_answer_told() {
+    let call = json!({"id": "fc_v", "type": "function_call", "call_id": "call_v", "name": "shell",
+        "arguments": "{\"command\": \"echo hi there\"}", "status": "completed"});
+    let vendor = Vendor::start("vendor-1-2026-02-03", vec![call, message("It says hi.")]);
+    let output = vendor.exec(&["-m", "vendor-1", "say hi"]);
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(0), "It says hi.\n"),
+        "{}",
+        stderr(&output)
+    );
+    let (first, second) = (vendor.asked(), vendor.asked());
+    assert!(first.head.to_lowercase().contains("authorization: bearer sekret"), "{}", first.head);
+    assert_eq!((&first.body["model"], &first.body["stream"]), (&json!("vendor-1"), &json!(true)));
+    // Nothing of Flint's own goes to others, and all that was said goes again.
+    assert!(!first.body.to_string().contains("x-flint"));
+    assert_eq!(second.body["previous_response_id"], Value::Null);
+    let items = second.body["input"].as_array().unwrap();
+    let last = items.last().unwrap();
+    assert_eq!((&last["type"], &last["call_id"]), (&json!("function_call_output"), &json!("call_v")));
+    assert!(last["output"].as_str().unwrap().contains("hi there"), "{last}");
+    assert!(items.len() == first.body["input"].as_array().unwrap().len() + 2, "{items:?}");
+}
+
+#[test]
+fn another_model_is_not_taken_for_the_one_that_was_asked() {
+    let vendor = Vendor::start("vendor-1-mini", vec![message("I am another.")]);
+    let output = vendor.exec(&["-m", "vendor-1", "who are you?"]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("vendor-1 was asked for, and vendor-1-mini answered"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_key_that_is_not_set_is_said() {
+    let vendor = Vendor::start("vendor-1", Vec::new());
+    let output = vendor.exec(&["-c", "model_providers.v.env_key=\"NOT_SET_KEY\"", "hello"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("NOT_SET_KEY is not set"), "{}", stderr(&output));
+}
