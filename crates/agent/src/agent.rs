@@ -156,7 +156,8 @@ impl Agent {
         if self.log.items().is_empty() {
             let (folder, model) = (self.workshop.folder().display().to_string(), self.settings.model.clone());
             self.log.record(&Record::Session { folder, model })?;
-            let place = crate::prompt::place(self.workshop.folder(), &self.settings);
+            let folder = self.settings.shown_folder.as_deref().unwrap_or(self.workshop.folder());
+            let place = crate::prompt::place(folder, &self.settings);
             self.log.push(crate::history::user(&place))?;
         }
         for Waiting { number, text, how } in self.waiting.clone() {

@@ -46,7 +46,7 @@ pub async fn run(
     prompt: String,
     orders: mpsc::Sender<Order>,
     events: &mut mpsc::Receiver<Event>,
-    audience: &mut dyn Audience,
+    audience: &mut (dyn Audience + Send),
 ) -> io::Result<Ending> {
     let (mut message, mut needs) = (String::new(), None);
     // An agent that is gone closes its events too.
@@ -110,7 +110,7 @@ impl<W: Write> Audience for Lines<W> {
 }
 
 /// The line of an event, if it has one.
-fn line(event: &Event) -> Option<Value> {
+pub fn line(event: &Event) -> Option<Value> {
     let of_item = |kind: &str, item: &Item| self::item(item).map(|item| json!({"type": kind, "item": item}));
     match event {
         Event::Began { session } => Some(json!({"type": "thread.started", "thread_id": session})),
@@ -209,7 +209,8 @@ impl<W: Write> Audience for Words<W> {
     }
 }
 
-fn words(event: &Event) -> Option<String> {
+/// An event in words, if there are any for it.
+pub fn words(event: &Event) -> Option<String> {
     match event {
         Event::ItemBegan(Item { what: What::Command { command, .. }, .. }) => Some(format!("$ {command}")),
         Event::ItemGrew { .. } => None,
@@ -292,7 +293,7 @@ fn summary(figures: &Figures) -> String {
 }
 
 /// Without what a terminal would obey.
-fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let harmless = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
     text.chars().map(harmless).collect()
 }

@@ -25,8 +25,10 @@ pub struct Settings {
     pub docs_bytes: usize, // of AGENTS.md
     pub docs_names: Vec<String>,
     pub verify: Option<String>,
-    pub always_verify: bool,   // also where nothing was changed
-    pub schema: Option<Value>, // of the last answer
+    pub always_verify: bool,           // also where nothing was changed
+    pub schema: Option<Value>,         // of the last answer
+    pub temperature: Option<f64>,      // none: the server's
+    pub shown_folder: Option<PathBuf>, // as the model is told it; none: as it is
 }
 
 /// The provider that is this program's own server.
@@ -57,6 +59,8 @@ impl Settings {
             verify: text("verify_command"),
             always_verify: false,
             schema: None,
+            temperature: None,
+            shown_folder: None,
         }
     }
 
@@ -66,6 +70,9 @@ impl Settings {
         let mut set = |key: &str, value: Value| fields.insert(key.to_owned(), value);
         if !self.model.is_empty() {
             set("model", self.model.as_str().into());
+        }
+        if let Some(temperature) = self.temperature {
+            set("temperature", temperature.into());
         }
         let mut reasoning = Map::new();
         for (key, value) in [("effort", &self.effort), ("summary", &self.summary)] {

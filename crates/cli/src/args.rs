@@ -193,6 +193,9 @@ pub struct ExecArgs {
     /// The command that says whether the work is right; what it finds goes back to the model
     #[arg(long, value_name = "CMD")]
     pub verify: Option<String>,
+    /// Attempts at once, each in a copy of the folder; the first that passes the check wins
+    #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub variants: Option<u32>,
     #[command(subcommand)]
     pub command: Option<ExecCommand>,
 }

@@ -197,14 +197,14 @@ fn a_session_that_is_resumed_shows_what_was() {
 #[test]
 fn a_turn_is_taken_back_and_made_again() {
     let add = call("edit", json!({"path": "b.txt", "old": "", "new": "planted"}));
-    let server = Server::scripted(&[("plant it", &add), ("", "Planted.")], 2_000.0);
+    let server = Server::scripted(&[("plant it", &add), ("", "Done.")], 2_000.0);
     let folder = workspace(&[]);
     let mut terminal = Terminal::open(agent(&server, folder.path()).env("TERM", "xterm-256color"));
     terminal.wait_for("Do you trust it?");
     terminal.press("y\n");
     terminal.wait_for("\x1b[?1049h");
     terminal.press("plant it\r");
-    terminal.wait_for("Planted");
+    terminal.wait_for("Done");
     assert_eq!(says(folder.path(), "b.txt"), "planted\n");
     terminal.wait_for("enter sends");
     terminal.press("/undo\r");
@@ -236,4 +236,34 @@ fn a_conversation_that_is_too_long_is_made_short_and_keeps_its_facts() {
     assert!(short.contains("They want a count.") && short.contains("Go on with this: count"), "{short}");
     // Not in the model's words: what was run, and what came of it.
     assert!(short.contains("ran `echo counted > n; exit 3`: exit code 3"), "{short}");
+}
+
+#[test]
+fn of_several_attempts_the_one_that_passes_counts() {
+    let right = "Here it is:\n```\nright\n```\n";
+    // Asked for a whole file, each attempt writes the right one; whoever is first wins, and the others leave nothing.
+    let lines = [("one\n```", right), ("", "Done.")];
+    let server = Server::scripted(&lines, 5_000.0);
+    let folder = workspace(&[
+        ("a.txt", "one\n"),
+        ("kept.txt", "kept\n"),
+        (".gitignore", "ignored\n"),
+        ("ignored", "x"),
+    ]);
+    let check = "grep -q right a.txt && test ! -e ignored && test -e kept.txt";
+    let args = ["--json", "--variants", "3", "--verify", check, "correct a.txt"];
+    let output = exec(&server, folder.path(), &args);
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    assert!(stderr(&output).contains("passed first"), "{}", stderr(&output));
+    assert_eq!(
+        (says(folder.path(), "a.txt").as_str(), says(folder.path(), "ignored").as_str()),
+        ("right\n", "x")
+    );
+    let variants: std::collections::BTreeSet<u64> =
+        events(&output).iter().filter_map(|event| event["variant"].as_u64()).collect();
+    assert_eq!(variants, [1, 2, 3].into());
+    // What cannot pass changes nothing.
+    let output = exec(&server, folder.path(), &["--variants", "2", "--verify", "false", "look at a.txt"]);
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    assert_eq!(says(folder.path(), "a.txt"), "right\n");
 }

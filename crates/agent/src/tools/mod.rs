@@ -5,6 +5,7 @@
 //! exception: what a confined command has no business to change is put back after it (`watch`).
 
 mod block;
+mod copy;
 mod diff;
 mod edit;
 mod list;

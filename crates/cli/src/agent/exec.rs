@@ -1,6 +1,6 @@
 //! `flint exec`: one turn without a terminal. Standard output has the result, or lines of JSON, and nothing else.
 
-use super::{Scene, session};
+use super::{Scene, session, variants};
 use crate::args::{AgentArgs, ExecArgs, ExecCommand, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
@@ -31,27 +31,15 @@ pub fn exec(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<u8, C
         scene.settings.verify = Some(verify.clone());
         scene.settings.always_verify = true;
     }
-    let mut notices = scene.warnings();
-    let (approvals, book) = scene.approvals(config, &mut notices);
-    let workshop = scene.workshop(config)?;
+    if args.variants.is_some() {
+        return finish(&variants::run(config, model, args, scene, &prompt)?, args);
+    }
     let provider = scene.provider(config, model)?;
     let (session, records) = match resumed {
         Some(id) => session::resume(config, id)?,
         None => (session::new(config)?, Vec::new()),
     };
-    let (settings, project) = (scene.settings, scene.loaded.project);
-    let setup = Setup {
-        settings,
-        provider,
-        session,
-        records,
-        tells_past: false,
-        workshop,
-        approvals,
-        book,
-        project,
-        notices,
-    };
+    let setup = Setup { records, ..scene.setup(config, provider, session)? };
     let ending = run(setup, prompt, args)?;
     finish(&ending, args)
 }
@@ -66,7 +54,7 @@ fn headless_args(args: &AgentArgs) -> AgentArgs {
 fn run(setup: Setup, prompt: String, args: &ExecArgs) -> Result<Ending, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the agent's thread"))?;
-    let mut audience: Box<dyn Audience> = match args.json {
+    let mut audience: Box<dyn Audience + Send> = match args.json {
         true => Box::new(Lines(stdout())),
         false => Box::new(Words(stderr())),
     };

@@ -7,6 +7,7 @@ mod own;
 mod session;
 mod terminal;
 mod trust;
+mod variants;
 
 pub use configure::configure;
 pub use exec::exec;
@@ -16,10 +17,12 @@ pub use terminal::{Open, terminal};
 use crate::args::{AgentArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
+use flint_agent::Setup;
 use flint_agent::approve::{Approvals, Book};
 use flint_agent::config::{Loaded, Places};
 use flint_agent::provider::{Key, Provider};
 use flint_agent::rules::Rules;
+use flint_agent::sessions::Session;
 use flint_agent::settings::{OWN, Settings, provider};
 use flint_agent::tools::Workshop;
 use flint_sandbox::{Mode, Policy};
@@ -100,6 +103,26 @@ impl Scene {
         policy.secrets.extend([config.home.clone(), config.data.clone()]);
         let program = std::env::current_exe().map_err(CliError::io("this program"))?;
         Workshop::open(policy, program).map_err(|error| CliError::Settings(error.to_string()))
+    }
+
+    /// A session with all of it.
+    fn setup(self, config: &Config, provider: Provider, session: Session) -> Result<Setup, CliError> {
+        let mut notices = self.warnings();
+        let (approvals, book) = self.approvals(config, &mut notices);
+        let workshop = self.workshop(config)?;
+        let (settings, project, records) = (self.settings, self.loaded.project, Vec::new());
+        Ok(Setup {
+            settings,
+            provider,
+            session,
+            records,
+            tells_past: false,
+            workshop,
+            approvals,
+            book,
+            project,
+            notices,
+        })
     }
 
     /// What needs a yes, and where a yes is kept. Rules that cannot be read hold for nothing, and are told.

@@ -18,6 +18,11 @@ pub fn new(config: &Config) -> Result<Session, CliError> {
     Ok(all(config)?.create(&fresh_id())?)
 }
 
+/// A new one of several that begin at once.
+pub fn numbered(config: &Config, number: u32) -> Result<Session, CliError> {
+    Ok(all(config)?.create(&format!("{}-{number}", fresh_id()))?)
+}
+
 /// The one of that name, or the latest.
 pub fn resume(config: &Config, id: Option<&str>) -> Result<(Session, Vec<Value>), CliError> {
     let sessions = all(config)?;
