@@ -5,7 +5,7 @@ mod support;
 use std::io::Read;
 use std::process::Stdio;
 use std::time::Instant;
-use support::{MODEL, children, flint, model_file, resident_bytes, run, stderr, stdout};
+use support::{MODEL, children, flint, model_file, resident_bytes_besides_code, run, stderr, stdout};
 
 #[test]
 fn a_piped_prompt_is_answered() {
@@ -93,7 +93,7 @@ fn a_loaded_model_takes_little_more_memory_than_its_file() {
     let mut out = child.stdout.take().unwrap();
     let mut start = [0; 100];
     out.read_exact(&mut start).unwrap();
-    let resident = resident_bytes(children(child.id())[0]);
+    let resident = resident_bytes_besides_code(children(child.id())[0]);
     child.kill().unwrap();
     child.wait().unwrap();
     let file = model_file().metadata().unwrap().len();

@@ -79,6 +79,27 @@ pub fn resident_bytes(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
+/// Those that are not of the program itself and its libraries, which all of its processes share.
+pub fn resident_bytes_besides_code(pid: u32) -> u64 {
+    let code = |path: &str| path.ends_with("/flint") || path.contains(".so");
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let (mut bytes, mut counts) = (0, true);
+    for line in maps.lines() {
+        match line.strip_prefix("Rss:") {
+            Some(size) if counts => {
+                bytes += size.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+            }
+            Some(_) => {}
+            // A mapping begins with its addresses, in small letters, and ends with its file.
+            None if line.starts_with(|c: char| c.is_ascii_digit() || c.is_ascii_lowercase()) => {
+                counts = !code(line)
+            }
+            None => {}
+        }
+    }
+    bytes
+}
+
 /// A program in a terminal of its own.
 pub struct Terminal {
     child: Child,
