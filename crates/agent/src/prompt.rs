@@ -93,7 +93,8 @@ fn function(name: &str, about: &str, properties: Value, required: &[&str]) -> Va
 
 /// The first words of a conversation: where it takes place, and what AGENTS.md says from the root down to here.
 pub fn place(folder: &Path, settings: &Settings) -> String {
-    let mut text = format!("You work in {}.\n", folder.display());
+    // Not where: the same words in every folder are computed once.
+    let mut text = "Paths are relative to the folder that you work in.\n".to_owned();
     for (name, doc) in docs(folder, settings) {
         text += &format!("\nFrom {name}, by the authors of this project:\n\n{}\n", doc.trim_end());
     }
@@ -102,8 +103,8 @@ pub fn place(folder: &Path, settings: &Settings) -> String {
 
 /// The instructions of each folder from the repository's root down to this one, within the bytes that are allowed.
 fn docs(folder: &Path, settings: &Settings) -> Vec<(String, String)> {
-    let root = folder.ancestors().find(|above| above.join(".git").exists()).unwrap_or(folder);
-    let way: Vec<&Path> = folder.ancestors().take_while(|above| above.starts_with(root)).collect();
+    let top = folder.ancestors().find(|above| above.join(".git").exists()).unwrap_or(folder);
+    let way: Vec<&Path> = folder.ancestors().take_while(|above| above.starts_with(top)).collect();
     let names = ["AGENTS.override.md", "AGENTS.md"].into_iter();
     let names: Vec<&str> = names.chain(settings.docs_names.iter().map(String::as_str)).collect();
     let mut left = settings.docs_bytes;
@@ -117,7 +118,8 @@ fn docs(folder: &Path, settings: &Settings) -> Vec<(String, String)> {
         doc.truncate(doc.floor_char_boundary(left));
         left -= doc.len();
         if !doc.is_empty() {
-            found.push((above.join(name).display().to_string(), doc));
+            let below = above.strip_prefix(top).unwrap_or(above);
+            found.push((below.join(name).display().to_string(), doc));
         }
     }
     found

@@ -24,7 +24,7 @@ fn passes(check: &str, folder: &Path) -> bool {
 fn small_tasks_are_done() {
     let server = Server::of("qwen2.5-coder-1.5b");
     let tasks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/edits");
-    for name in ["py-rename", "js-equality"] {
+    for name in ["py-raise", "js-equality"] {
         let task = tasks.join(name);
         let about: toml::Table =
             toml::from_str(&std::fs::read_to_string(task.join("task.toml")).unwrap()).unwrap();
