@@ -3,7 +3,7 @@
 use crate::approve::{Approvals, Book};
 use crate::client::Client;
 use crate::facts::Fact;
-use crate::history::{Log, Record};
+use crate::history::{Log, Record, user};
 use crate::limits::WAITING_MAX;
 use crate::provider::Provider;
 use crate::rewind::Rewind;
@@ -158,10 +158,10 @@ impl Agent {
             self.log.record(&Record::Session { folder, model })?;
             let folder = self.settings.shown_folder.as_deref().unwrap_or(self.workshop.folder());
             let place = crate::prompt::place(folder, &self.settings);
-            self.log.push(crate::history::user(&place))?;
+            self.log.push(user(&place))?;
         }
-        for Waiting { number, text, how } in self.waiting.clone() {
-            self.tell(Event::Sent { number, text, how, state: State::Waiting }).await;
+        for waiting in &self.waiting {
+            self.sent(waiting, State::Waiting).await;
         }
         Ok(())
     }
@@ -235,24 +235,43 @@ impl Agent {
             let index = list.iter().position(|waiting| waiting.number == number)?;
             list.remove(index)
         });
-        if let Some(Waiting { number, text, how }) = found {
+        if let Some(waiting) = found {
             self.log.record(&Record::Settled { number })?;
-            self.tell(Event::Sent { number, text, how, state: State::Withdrawn }).await;
+            self.sent(&waiting, State::Withdrawn).await;
         }
         Ok(())
     }
 
     async fn take_waiting(&mut self, next: Waiting) -> Result<String, SessionError> {
-        let Waiting { number, text, how } = next;
-        self.log.record(&Record::Settled { number })?;
-        self.tell(Event::Sent { number, text: text.clone(), how, state: State::Applied }).await;
-        Ok(text)
+        self.log.record(&Record::Settled { number: next.number })?;
+        self.sent(&next, State::Applied).await;
+        Ok(next.text)
     }
 
     /// A number that nobody has given.
     fn fresh_number(&self) -> u64 {
         let last = self.waiting.iter().chain(&self.held).map(|waiting| waiting.number).max();
         last.unwrap_or(1 << 32) + 1
+    }
+
+    /// Tells how far a text is.
+    pub(crate) async fn sent(&self, waiting: &Waiting, state: State) {
+        let Waiting { number, text, how } = waiting.clone();
+        self.tell(Event::Sent { number, text, how, state }).await;
+    }
+
+    /// A text joins the conversation, and waits no more.
+    pub(crate) async fn say(&mut self, waiting: &Waiting) -> Result<(), SessionError> {
+        self.log.push(user(&waiting.text))?;
+        self.log.record(&Record::Settled { number: waiting.number })?;
+        self.sent(waiting, State::Applied).await;
+        Ok(())
+    }
+
+    /// A steer that no response can take now goes with the next request.
+    pub(crate) async fn hold(&mut self, waiting: Waiting) {
+        self.sent(&waiting, State::Accepted).await;
+        self.held.push_back(waiting);
     }
 
     pub(crate) async fn tell(&self, event: Event) {

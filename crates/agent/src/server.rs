@@ -11,6 +11,8 @@ use tokio::time::timeout;
 /// A prompt that is not warm by then is read with the turn.
 const WARM_TIME: Duration = Duration::from_secs(30);
 
+const WINDOW_TIME: Duration = Duration::from_secs(1);
+
 impl Agent {
     /// Lets the server read what will stand before the next words, while a person still writes them.
     pub(crate) async fn warm(&mut self) {
@@ -54,7 +56,9 @@ impl Agent {
     pub(crate) async fn window(&mut self) -> Option<u64> {
         if self.settings.window_tokens.is_none() && !self.asked_window {
             self.asked_window = true;
-            let models = self.client.get("models").await.map(|body| models(&body)).unwrap_or_default();
+            // The turn waits for it: a server that is slow to say does not say.
+            let got = timeout(WINDOW_TIME, self.client.get("models")).await;
+            let models = got.ok().and_then(Result::ok).map(|body| models(&body)).unwrap_or_default();
             let own =
                 |model: &&ModelState| model.name == self.settings.model || self.settings.model.is_empty();
             self.settings.window_tokens = models.iter().find(own).and_then(|model| model.window);

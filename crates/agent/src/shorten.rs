@@ -75,7 +75,7 @@ impl Agent {
         let mut items = self.log.items().to_vec();
         items.push(user(REQUEST));
         self.client.connect().await?;
-        let known = self.log.known().filter(|_| self.client.remembers());
+        let known = self.known();
         self.client.create(&Ask { fields, items: &items, known }).await?;
         loop {
             tokio::select! {

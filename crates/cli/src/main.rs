@@ -73,5 +73,5 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
 }
 
 fn open(cli: &Cli, args: &AgentArgs, config: &Config, which: Open) -> Result<(), CliError> {
-    agent::terminal(config, &cli.model, args, None, which)
+    agent::terminal(config, &cli.model, args, which)
 }

@@ -124,7 +124,7 @@ pub const ESCAPES: &[Escape] = &[
         file.is_ok_and(|file| file.set_modified(std::time::UNIX_EPOCH).is_ok())
     }),
     ("times_by_path", |t| shell(&format!("touch -d 2001-01-01 {}/victim.txt", t.outside.display()))),
-    // SAFETY: the path ends with a zero byte; a null pointer stands for now.
+    // SAFETY: the path ends with a zero byte; a null pointer means the present time.
     ("times_by_old_call", |t| unsafe {
         libc::utimes(c(&t.outside.join("victim.txt")).as_ptr(), null()) == 0
     }),

@@ -6,7 +6,7 @@ use super::{Stop, Turn};
 use crate::agent::{Agent, Must, Waiting};
 use crate::approve::Policy;
 use crate::client::{Ask, ClientError, Ended, How, Incoming};
-use crate::history::{Record, text_of, user};
+use crate::history::{Record, text_of};
 use crate::prompt;
 use crate::talk::{Event, Failure, How as Way, Item, Order, State, What};
 use serde_json::{Map, Value, json};
@@ -232,9 +232,7 @@ impl Agent {
         self.account(&ended, turn).await?;
         *answer = Answer { steers: std::mem::take(&mut answer.steers), ..Answer::default() };
         if let Some(steer) = answer.steers.pop_front() {
-            self.log.push(user(&steer.text))?;
-            self.log.record(&Record::Settled { number: steer.number })?;
-            self.steer_state(&steer, State::Applied).await;
+            self.say(&steer).await?;
         }
         Ok(())
     }
@@ -281,34 +279,31 @@ impl Agent {
         let steer = Waiting { number, text, how: Way::Steered };
         let calls = answer.done.iter().any(|item| Call::read(item).is_some());
         let Some(response) = answer.response.clone().filter(|_| !calls) else {
-            self.steer_state(&steer, State::Accepted).await;
-            self.held.push_back(steer);
+            self.hold(steer).await;
             return Ok(None);
         };
         if self.client.steer(&response, &steer.text).await? {
-            self.steer_state(&steer, State::Sent).await;
+            self.sent(&steer, State::Sent).await;
             answer.steers.push_back(steer);
             return Ok(None);
         }
         // Without a WebSocket: the answer is given up, and what it has written is part of what is asked next.
         self.client.cancel(&response).await?;
         self.keep_written(answer)?;
-        self.log.push(user(&steer.text))?;
-        self.log.record(&Record::Settled { number })?;
-        self.steer_state(&steer, State::Applied).await;
+        self.say(&steer).await?;
         Ok(Some(Came::Again))
     }
 
     async fn first_steer(&mut self, answer: &Answer, state: State) {
         if let Some(steer) = answer.steers.front() {
-            self.steer_state(steer, state).await;
+            self.sent(steer, state).await;
         }
     }
 
     /// The server will put it after the outputs of calls, with the next request on this connection.
     async fn steer_pends(&mut self, answer: &mut Answer) {
         if let Some(steer) = answer.steers.pop_front() {
-            self.steer_state(&steer, State::Accepted).await;
+            self.sent(&steer, State::Accepted).await;
             self.pending.push_back(steer);
         }
     }
@@ -316,9 +311,7 @@ impl Agent {
     /// What the server has put after the input of a request, or would have on a connection that is gone.
     async fn say_pending(&mut self) -> Result<(), Stop> {
         while let Some(steer) = self.pending.pop_front() {
-            self.log.push(user(&steer.text))?;
-            self.log.record(&Record::Settled { number: steer.number })?;
-            self.steer_state(&steer, State::Applied).await;
+            self.say(&steer).await?;
         }
         Ok(())
     }
@@ -333,8 +326,7 @@ impl Agent {
                 answer.steers.push_back(steer);
             }
             _ => {
-                self.steer_state(&steer, State::Accepted).await;
-                self.held.push_back(steer);
+                self.hold(steer).await;
             }
         }
         Ok(())
@@ -343,14 +335,8 @@ impl Agent {
     /// The response has ended without them.
     async fn hold_steers(&mut self, answer: &mut Answer) {
         for steer in std::mem::take(&mut answer.steers) {
-            self.steer_state(&steer, State::Accepted).await;
-            self.held.push_back(steer);
+            self.hold(steer).await;
         }
-    }
-
-    async fn steer_state(&self, steer: &Waiting, state: State) {
-        let Waiting { number, text, how } = steer.clone();
-        self.tell(Event::Sent { number, text, how, state }).await;
     }
 
     async fn give_up(&mut self, answer: &mut Answer) -> Result<(), Stop> {

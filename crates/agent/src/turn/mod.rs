@@ -6,9 +6,9 @@ mod check;
 mod rewrite;
 mod run;
 
-use crate::agent::{Agent, Next, Waiting};
+use crate::agent::{Agent, Next};
 use crate::client::{Ended, Known};
-use crate::history::{Record, user};
+use crate::history::user;
 use crate::limits::REQUESTS_A_TURN_MAX;
 use crate::prompt;
 use crate::sessions::SessionError;
@@ -64,7 +64,7 @@ impl Agent {
             rewriting: None,
         };
         let outcome = self.work(text, &mut turn).await;
-        self.release_held().await?;
+        self.release_held().await;
         let next = if matches!(outcome, Err(Stop::Ended)) { Next::End } else { Next::Turn };
         let outcome = outcome.map_or_else(Outcome::from, |()| Outcome::Done);
         turn.figures.took = turn.began.elapsed();
@@ -121,22 +121,18 @@ impl Agent {
 
     /// Steers that came when no response could take them.
     async fn say_held(&mut self) -> Result<(), SessionError> {
-        while let Some(Waiting { number, text, how }) = self.held.pop_front() {
-            self.log.push(user(&text))?;
-            self.log.record(&Record::Settled { number })?;
-            self.tell(Event::Sent { number, text, how, state: State::Applied }).await;
+        while let Some(steer) = self.held.pop_front() {
+            self.say(&steer).await?;
         }
         Ok(())
     }
 
     /// What a turn that was stopped did not get to say begins the next one.
-    async fn release_held(&mut self) -> Result<(), SessionError> {
+    async fn release_held(&mut self) {
         while let Some(waiting) = self.held.pop_back() {
-            let Waiting { number, text, how } = waiting.clone();
-            self.tell(Event::Sent { number, text, how, state: State::Waiting }).await;
+            self.sent(&waiting, State::Waiting).await;
             self.waiting.push_front(waiting);
         }
-        Ok(())
     }
 
     pub(crate) fn has_seen(&mut self, path: String) {
@@ -146,7 +142,7 @@ impl Agent {
     }
 
     /// What the server has of the conversation, if this connection has it.
-    fn known(&self) -> Option<Known> {
+    pub(crate) fn known(&self) -> Option<Known> {
         self.log.known().filter(|_| self.client.remembers())
     }
 

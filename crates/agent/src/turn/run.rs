@@ -2,14 +2,14 @@
 
 use super::call::{Call, Shell, Task};
 use super::{Stop, Turn};
-use crate::agent::Agent;
+use crate::agent::{Agent, Waiting};
 use crate::approve::{Verdict, split};
 use crate::facts::Fact;
 use crate::files::{self, Change};
 use crate::history::Record;
 use crate::rewind;
 use crate::rules::{Rule, Scope};
-use crate::talk::{Asked, Decision, Event, Failure, Item, Order, Progress, Question, What};
+use crate::talk::{Asked, Decision, Event, Failure, How, Item, Order, Progress, Question, What};
 use crate::tools::{self, Ran, ShellCall, ToolError};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -167,7 +167,10 @@ impl Agent {
         match order {
             None | Some(Order::End) => return Ok(Some(Stop::Ended)),
             Some(Order::Interrupt) => return Ok(Some(Stop::Interrupted)),
-            Some(Order::Steer { number, text }) => self.hold(number, text).await?,
+            Some(Order::Steer { number, text }) => {
+                self.log.record(&Record::Waiting { number, text: text.clone() })?;
+                self.hold(Waiting { number, text, how: How::Steered }).await;
+            }
             Some(order) => self.at_any_time(order).await?,
         }
         Ok(None)
@@ -299,17 +302,6 @@ impl Agent {
         let names: Vec<String> = changes.iter().map(|change| change.name.to_string()).collect();
         let note = note.map(|note| format!(" {note}")).unwrap_or_default();
         Ok(format!("Done: {} changed.{note}", names.join(", ")))
-    }
-
-    /// A steer that no response can take now goes with the next request.
-    pub(super) async fn hold(&mut self, number: u64, text: String) -> Result<(), Stop> {
-        use crate::agent::Waiting;
-        use crate::talk::{How, State};
-        self.log.record(&Record::Waiting { number, text: text.clone() })?;
-        let how = How::Steered;
-        self.tell(Event::Sent { number, text: text.clone(), how, state: State::Accepted }).await;
-        self.held.push_back(Waiting { number, text, how });
-        Ok(())
     }
 
     pub(super) fn fact(&mut self, fact: Fact) -> Result<(), Stop> {

@@ -1,19 +1,16 @@
 //! `flint exec`: one turn without a terminal. Standard output has the result, or lines of JSON, and nothing else.
 
-use super::{Scene, session, variants};
+use super::{Scene, session, start, variants};
 use crate::args::{AgentArgs, ExecArgs, ExecCommand, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
+use flint_agent::Setup;
 use flint_agent::headless::{self, Audience, Ending, Lines, Words, code};
-use flint_agent::talk::{Event, Order};
-use flint_agent::{Agent, Setup};
+use flint_agent::talk::Order;
 use std::io::{Read, stderr, stdin, stdout};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// Orders and events that wait.
-const CHANNEL: usize = 256;
 
 /// What a prompt may have on standard input.
 const PROMPT_BYTES_MAX: u64 = 4 << 20;
@@ -59,9 +56,7 @@ fn run(setup: Setup, prompt: String, args: &ExecArgs) -> Result<Ending, CliError
         false => Box::new(Words(stderr())),
     };
     let ending = runtime.block_on(async {
-        let (orders, taken) = mpsc::channel(CHANNEL);
-        let (told, mut events) = mpsc::channel::<Event>(CHANNEL);
-        let agent = tokio::spawn(Agent::new(setup, taken, told).run());
+        let (agent, orders, mut events) = start(setup);
         let heard = headless::run(prompt, orders.clone(), &mut events, &mut *audience);
         let ending = limited(heard, args.timeout, orders).await;
         drop(events);

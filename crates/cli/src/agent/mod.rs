@@ -17,17 +17,20 @@ pub use terminal::{Open, terminal};
 use crate::args::{AgentArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
-use flint_agent::Setup;
 use flint_agent::approve::{Approvals, Book};
 use flint_agent::config::{Loaded, Places};
 use flint_agent::provider::{Key, Provider};
 use flint_agent::rules::Rules;
-use flint_agent::sessions::Session;
+use flint_agent::sessions::{Session, SessionError};
 use flint_agent::settings::{OWN, Settings, provider};
+use flint_agent::talk::{Event, Order};
 use flint_agent::tools::Workshop;
+use flint_agent::{Agent, Setup};
 use flint_sandbox::{Mode, Policy};
 use std::path::PathBuf;
 use std::time::SystemTime;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// What the settings say for this folder.
 struct Scene {
@@ -141,6 +144,18 @@ impl Scene {
         let (policy, mode) = (self.settings.approvals, self.settings.sandbox);
         (Approvals { policy, mode, rules: Rules::new(rules) }, book)
     }
+}
+
+/// Orders and events that wait.
+const CHANNEL: usize = 256;
+
+/// An agent that runs: how it ended, where it takes orders, and what it tells.
+type Started = (JoinHandle<Result<(), SessionError>>, mpsc::Sender<Order>, mpsc::Receiver<Event>);
+
+fn start(setup: Setup) -> Started {
+    let (orders, taken) = mpsc::channel(CHANNEL);
+    let (told, events) = mpsc::channel(CHANNEL);
+    (tokio::spawn(Agent::new(setup, taken, told).run()), orders, events)
 }
 
 /// What the command line says about keys.

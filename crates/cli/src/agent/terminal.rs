@@ -1,21 +1,18 @@
 //! `flint`: the agent in a terminal, one session after the other until the person has enough.
 
 use super::actions::{self, Outside};
-use super::{Scene, session, trust};
+use super::{CHANNEL, Scene, session, start, trust};
 use crate::args::{AgentArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
+use flint_agent::Setup;
 use flint_agent::history::{self, Record};
 use flint_agent::sessions::Session;
-use flint_agent::talk::{Event, Order};
-use flint_agent::{Agent, Setup};
+use flint_agent::talk::Order;
 use flint_terminal::{Action, Ended, Setup as Face};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::sync::mpsc;
-
-/// Orders and events that wait.
-const CHANNEL: usize = 256;
 
 /// What the agent has to end in order, before it is left alone.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -31,16 +28,14 @@ pub fn terminal(
     config: &Config,
     model: &ModelArgs,
     args: &AgentArgs,
-    prompt: Option<&str>,
     mut open: Open,
 ) -> Result<(), CliError> {
     let mut args = args.clone();
     trust::ask(config, &args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(CliError::io("the agent's threads"))?;
-    let mut prompt = prompt.map(str::to_owned);
     loop {
-        let (ended, id) = runtime.block_on(one_session(config, model, &args, prompt.take(), open))?;
+        let (ended, id) = runtime.block_on(one_session(config, model, &args, open))?;
         open = match ended {
             Ended::Quit | Ended::Signal => {
                 println!("go on with it by: flint resume {id}");
@@ -65,40 +60,19 @@ async fn one_session(
     config: &Config,
     model: &ModelArgs,
     args: &AgentArgs,
-    prompt: Option<String>,
     open: Open,
 ) -> Result<(Ended, String), CliError> {
     let mut scene = Scene::read(config, model, args)?;
-    let mut notices = scene.warnings();
-    let (approvals, book) = scene.approvals(config, &mut notices);
-    let workshop = scene.workshop(config)?;
     let provider = scene.provider(config, model)?;
     let (session, records) = take(config, open)?;
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
     let outside = Outside::new(config, &scene, &id);
-    let (settings, project) = (scene.settings, scene.loaded.project);
-    let setup = Setup {
-        settings,
-        provider,
-        session,
-        records,
-        tells_past: true,
-        workshop,
-        approvals,
-        book,
-        project,
-        notices,
-    };
-    let (orders, taken) = mpsc::channel::<Order>(CHANNEL);
-    let (told, events) = mpsc::channel::<Event>(CHANNEL);
+    let setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
+    let (agent, orders, events) = start(setup);
     let (requests, asked) = mpsc::channel(CHANNEL);
-    let agent = tokio::spawn(Agent::new(setup, taken, told).run());
     let helper = tokio::spawn(actions::answer(outside, asked, orders.clone()));
-    match prompt {
-        Some(text) => drop(orders.send(Order::Submit { text }).await),
-        // The prompt is read while the person thinks.
-        None => drop(orders.send(Order::Warm).await),
-    }
+    // The prompt is read while the person thinks. An agent that is gone is told by its events.
+    let _ = orders.send(Order::Warm).await;
     let ended = flint_terminal::run(face, orders, events, requests).await;
     helper.abort();
     // A turn that does not end is left to the end of the process; its session is on disk.

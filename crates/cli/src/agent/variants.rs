@@ -1,21 +1,19 @@
 //! `flint exec --variants N --verify CMD`: several attempts at once, each in a copy of the folder, from one prefill. The first
 //! that passes the check wins, and its files are the folder's.
 
-use super::{Scene, session};
+use super::{Scene, session, start};
 use crate::args::{ExecArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
 use flint_agent::headless::{self, Audience, Ending, code};
 use flint_agent::talk::{Event, Order};
 use flint_agent::tools::Workshop;
-use flint_agent::{Agent, Setup, files};
+use flint_agent::{Setup, files};
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-
-const CHANNEL: usize = 256;
 
 /// What the first attempt is given to read the prompt, before the others begin.
 const WARM_TIME: Duration = Duration::from_secs(60);
@@ -67,9 +65,7 @@ async fn race(setups: Vec<Setup>, prompt: &str, json: bool) -> Result<(u32, Endi
     let mut running = JoinSet::new();
     let mut all_orders = Vec::new();
     for (number, setup) in (1..).zip(setups) {
-        let (orders, taken) = mpsc::channel::<Order>(CHANNEL);
-        let (told, mut events) = mpsc::channel::<Event>(CHANNEL);
-        let agent = tokio::spawn(Agent::new(setup, taken, told).run());
+        let (agent, orders, mut events) = start(setup);
         all_orders.push(orders.clone());
         let mut audience = Numbered { number, json };
         if number == 1 {
