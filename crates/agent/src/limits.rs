@@ -124,3 +124,6 @@ pub const EDITED_BYTES_MAX: usize = 96 << 10;
 
 /// Of a file that a model is asked to write whole.
 pub const REWRITTEN_BYTES_MAX: usize = 8 << 10;
+
+/// For which a server of ours goes on with an answer whose connection broke.
+pub const RETURN_SECONDS: u64 = 20;

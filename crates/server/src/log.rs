@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// One event as JSON text, `{"type":..,..,"sequence_number":..}`.
@@ -84,17 +84,27 @@ impl Log {
         Reader { log: self.clone(), next: from }
     }
 
-    /// Resolves when there was a reader and there is none any more.
-    pub async fn abandoned(&self) {
+    /// Resolves when there was a reader and there is none any more, and none comes back within `grace`.
+    pub async fn abandoned(&self, grace: Duration) {
         loop {
             let left = self.left.notified();
             tokio::pin!(left);
             left.as_mut().enable();
             left.await;
-            if self.readers.load(Ordering::Acquire) == 0 {
+            if self.has_readers() {
+                continue;
+            }
+            if !grace.is_zero() {
+                tokio::time::sleep(grace).await;
+            }
+            if !self.has_readers() {
                 return;
             }
         }
+    }
+
+    fn has_readers(&self) -> bool {
+        self.readers.load(Ordering::Acquire) > 0
     }
 
     fn find(&self, number: u64) -> Option<Read> {

@@ -32,7 +32,7 @@ use flint_engine::message::{Counts, Generate, Priority, Tenant};
 use flint_engine::supervise::{EngineError, Generation};
 use flint_wire::{ApiError, Request, Response, Status, Tier};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
 /// Everything that one turn needs.
@@ -233,6 +233,11 @@ impl Turn {
             Some(tokens)
         });
         tokens.into_iter().collect()
+    }
+
+    /// How long it goes on when nobody reads it any more. What is not stored cannot be come back to.
+    fn grace(&self) -> Duration {
+        Duration::from_secs(self.request.return_seconds().unwrap_or(0))
     }
 
     fn stop_tokens(&self) -> Vec<u32> {

@@ -25,3 +25,5 @@ pub const STOP_BYTES_MAX: usize = 1_024;
 pub const GRAMMAR_BYTES_MAX: usize = 256 * 1024;
 /// Entries of `logit_bias`.
 pub const LOGIT_BIAS_MAX: usize = 1_024;
+/// For which a response may go on that nobody reads.
+pub const RETURN_SECONDS_MAX: u64 = 60;

@@ -5,7 +5,8 @@ use crate::fields::Fields;
 use crate::item::{Item, Meaning, input_items};
 use crate::limits::{
     ID_BYTES_MAX, LOGIT_BIAS_MAX, METADATA_KEY_BYTES_MAX, METADATA_PAIRS_MAX, METADATA_VALUE_BYTES_MAX,
-    NAME_BYTES_MAX, OUTPUT_TOKENS_MAX, STOP_BYTES_MAX, STOPS_MAX, TOOLS_MAX, TOP_LOGPROBS_MAX,
+    NAME_BYTES_MAX, OUTPUT_TOKENS_MAX, RETURN_SECONDS_MAX, STOP_BYTES_MAX, STOPS_MAX, TOOLS_MAX,
+    TOP_LOGPROBS_MAX,
 };
 use crate::response::Settings;
 use crate::tool::{Choice, Tools};
@@ -40,6 +41,9 @@ pub struct Request {
     pub ignored: Vec<String>,         // fields that change nothing here
     pub raw: Option<Raw>,             // text to be continued, instead of a conversation
 }
+
+/// In the metadata.
+const RETURN_SECONDS: &str = "flint.return_seconds";
 
 /// Text that a model continues, or a hole in it that it fills.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,7 +220,18 @@ impl Request {
             let problem = "`background` needs `store`: without it there is nothing to come back to";
             return Err(ApiError::invalid("background", problem));
         }
-        Ok(())
+        self.return_seconds().map(drop)
+    }
+
+    /// How long a response goes on that nobody reads any more: somebody may come back to it by its id.
+    pub fn return_seconds(&self) -> Result<u64, ApiError> {
+        let invalid = |problem: &str| ApiError::invalid("metadata", format!("`{RETURN_SECONDS}` {problem}"));
+        let Some(text) = self.metadata.get(RETURN_SECONDS).and_then(Value::as_str) else { return Ok(0) };
+        if !self.store {
+            return Err(invalid("needs `store`: without it there is nothing to come back to"));
+        }
+        let seconds = text.parse().ok().filter(|seconds| (0..=RETURN_SECONDS_MAX).contains(seconds));
+        seconds.ok_or_else(|| invalid(&format!("must be a whole number from 0 to {RETURN_SECONDS_MAX}")))
     }
 
     /// What a response repeats of its request.

@@ -131,3 +131,16 @@ fn ignored_fields_are_named() {
     let named = ["reasoning.depth", "text.verbosity", "text.size", "truncation", "include", "colour"];
     assert_eq!(ignored(body), named);
 }
+
+#[test]
+fn how_long_a_response_waits_for_its_reader_has_bounds() {
+    let parse = |seconds: &str, store: bool| {
+        let body = json!({"input": "hi", "store": store, "metadata": {"flint.return_seconds": seconds}});
+        Request::parse(&body).and_then(|request| request.return_seconds())
+    };
+    assert_eq!((parse("0", true), parse("60", true)), (Ok(0), Ok(60)));
+    for (seconds, store) in [("61", true), ("-1", true), ("1.5", true), ("", true), ("5", false)] {
+        let error = parse(seconds, store).expect_err(seconds);
+        assert_eq!((error.status, error.param.as_deref()), (400, Some("metadata")), "{seconds}: {error}");
+    }
+}

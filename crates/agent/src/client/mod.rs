@@ -11,7 +11,7 @@ pub use incoming::{Ended, How, Incoming, Refusal, Tokens};
 
 use crate::provider::Provider;
 use crate::talk::Connection;
-use requests::Stream;
+use requests::{Stream, Wanted};
 use serde_json::{Map, Value, json};
 use socket::Socket;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl ClientError {
     /// What an HTTP status and the body beside it mean.
     fn of_status(provider: &Provider, status: u16, body: Value) -> ClientError {
         let mut refusal = Refusal::read(Some(status), &body);
-        if matches!(status, 401 | 403) {
+        if status == 401 {
             let has = if provider.key.is_some() { "the key is not accepted" } else { "there is no key" };
             refusal.message =
                 format!("{has} by provider `{}` at {}: {}", provider.id, provider.base_url, refusal.message);
@@ -76,6 +76,8 @@ pub struct Client {
     session: String,
     link: Link,
     without_socket: Option<(Instant, String)>, // since when, and why
+    last_event: Option<u64>,                   // its number in what was asked last
+    stored: bool,                              // what was asked last
 }
 
 #[derive(Debug)]
@@ -87,7 +89,8 @@ enum Link {
 
 impl Client {
     pub fn new(provider: Provider, session: &str) -> Client {
-        Client { provider, session: session.to_owned(), link: Link::None, without_socket: None }
+        let session = session.to_owned();
+        Client { provider, session, link: Link::None, without_socket: None, last_event: None, stored: false }
     }
 
     pub fn provider(&self) -> &Provider {
@@ -98,6 +101,9 @@ impl Client {
         match (&self.link, &self.without_socket) {
             (Link::Socket(_), _) => Connection::Open,
             (Link::None | Link::Stream(_), Some((_, why))) => Connection::Requests { why: why.clone() },
+            (Link::Stream(_), None) if self.provider.websockets => {
+                Connection::Requests { why: "it broke, and the answer was taken up where it was".to_owned() }
+            }
             (Link::Stream(_), None) => {
                 Connection::Requests { why: "the provider has no WebSocket".to_owned() }
             }
@@ -133,6 +139,7 @@ impl Client {
     /// Asks. Events of what was asked before, if any are left, are not told any more.
     pub async fn create(&mut self, ask: &Ask<'_>) -> Result<(), ClientError> {
         self.connect().await?;
+        (self.last_event, self.stored) = (None, ask.fields.get("store") == Some(&Value::Bool(true)));
         match &mut self.link {
             Link::Socket(socket) => socket.send(&frame(ask)).await,
             Link::None | Link::Stream(_) => {
@@ -142,10 +149,19 @@ impl Client {
                 }
                 fields.insert("stream".to_owned(), true.into());
                 fields.insert("input".to_owned(), ask.items.into());
-                self.link = Link::Stream(Stream::open(&self.provider, &Value::Object(fields)));
+                let wanted = Wanted::New(Value::Object(fields));
+                self.link = Link::Stream(Stream::open(&self.provider, wanted));
                 Ok(())
             }
         }
+    }
+
+    /// Goes on with a response whose connection was lost, after the last event that came. False: it cannot be.
+    pub fn take_up(&mut self, response: &str) -> bool {
+        let Some(after) = self.last_event.filter(|_| self.stored) else { return false };
+        let wanted = Wanted::Rest { response: response.to_owned(), after };
+        self.link = Link::Stream(Stream::open(&self.provider, wanted));
+        true
     }
 
     /// The next event of what was asked.
@@ -163,7 +179,9 @@ impl Client {
         if matches!(outcome, Err(ClientError::Lost { .. })) {
             self.link = Link::None;
         }
-        outcome
+        let event = outcome?;
+        self.last_event = event["sequence_number"].as_u64().or(self.last_event);
+        Ok(Incoming::read(&event))
     }
 
     /// Into the response that runs. False: this connection has no way to.
@@ -178,6 +196,11 @@ impl Client {
         let said = self.say(json!({"type": "response.cancel", "response_id": response})).await?;
         if !said {
             self.link = Link::None;
+            if self.stored {
+                // It would wait for somebody to come back to it.
+                let (provider, response) = (self.provider.clone(), response.to_owned());
+                drop(tokio::task::spawn_blocking(move || requests::cancel(&provider, &response)));
+            }
         }
         Ok(said)
     }

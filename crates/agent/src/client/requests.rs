@@ -2,25 +2,34 @@
 //!
 //! The request blocks a thread of its own, which ends when nobody wants its events any more.
 
-use super::{ClientError, Incoming};
+use super::ClientError;
 use crate::limits::{BODY_BYTES_MAX, EVENTS_WAITING_MAX, FRAME_BYTES_MAX};
 use crate::provider::Provider;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use tokio::sync::mpsc;
-use ureq::http;
+use ureq::{RequestBuilder, http};
 
 #[derive(Debug)]
 pub struct Stream {
-    events: mpsc::Receiver<Result<Incoming, ClientError>>,
+    events: mpsc::Receiver<Result<Value, ClientError>>,
+}
+
+/// What is to be streamed.
+#[derive(Debug)]
+pub enum Wanted {
+    /// A response to this request.
+    New(Value),
+    /// One that runs, after the event of this number.
+    Rest { response: String, after: u64 },
 }
 
 impl Stream {
-    pub fn open(provider: &Provider, body: &Value) -> Stream {
+    pub fn open(provider: &Provider, wanted: Wanted) -> Stream {
         let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
-        let (provider, body) = (provider.clone(), body.to_string());
+        let provider = provider.clone();
         std::thread::spawn(move || {
-            if let Err(error) = stream(&provider, &body, &sender) {
+            if let Err(error) = stream(&provider, &wanted, &sender) {
                 // Who is gone needs no error.
                 let _ = sender.blocking_send(Err(error));
             }
@@ -29,7 +38,7 @@ impl Stream {
     }
 
     /// The next event. Whoever stops waiting loses none.
-    pub async fn next(&mut self) -> Result<Incoming, ClientError> {
+    pub async fn next(&mut self) -> Result<Value, ClientError> {
         let ended = || Err(ClientError::Lost { why: "the stream ended before the response".to_owned() });
         self.events.recv().await.unwrap_or_else(ended)
     }
@@ -37,25 +46,34 @@ impl Stream {
 
 /// A JSON document by GET.
 pub fn get(provider: &Provider, path: &str) -> Result<Value, ClientError> {
-    let mut request = agent(provider).get(provider.url(path));
-    if let Some(key) = &provider.key {
-        request = request.header("authorization", key.bearer());
-    }
-    let answer = request.header("user-agent", super::USER_AGENT).call();
+    let answer = with_head(provider, agent(provider).get(provider.url(path))).call();
     body(provider, answer.map_err(|error| unreachable(provider, &error))?)
+}
+
+/// Ends a response that nobody listens to any more. If that fails it ends by itself, later.
+pub fn cancel(provider: &Provider, response: &str) {
+    let path = format!("responses/{response}/cancel");
+    let request = with_head(provider, agent(provider).post(provider.url(&path)));
+    let _ = request.send_empty();
 }
 
 fn stream(
     provider: &Provider,
-    body: &str,
-    events: &mpsc::Sender<Result<Incoming, ClientError>>,
+    wanted: &Wanted,
+    events: &mpsc::Sender<Result<Value, ClientError>>,
 ) -> Result<(), ClientError> {
-    let mut request = agent(provider).post(provider.url("responses"));
-    if let Some(key) = &provider.key {
-        request = request.header("authorization", key.bearer());
-    }
-    let request = request.header("user-agent", super::USER_AGENT).header("accept", "text/event-stream");
-    let answer = request.header("content-type", "application/json").send(body);
+    let answer = match wanted {
+        Wanted::New(body) => {
+            let request = with_head(provider, agent(provider).post(provider.url("responses")));
+            let request = request.header("accept", "text/event-stream");
+            request.header("content-type", "application/json").send(body.to_string())
+        }
+        Wanted::Rest { response, after } => {
+            let path = format!("responses/{response}?stream=true&starting_after={after}");
+            let request = with_head(provider, agent(provider).get(provider.url(&path)));
+            request.header("accept", "text/event-stream").call()
+        }
+    };
     let answer = answer.map_err(|error| unreachable(provider, &error))?;
     if !answer.status().is_success() {
         let status = answer.status().as_u16();
@@ -70,7 +88,7 @@ fn stream(
         } else if line.is_empty() && !data.is_empty() {
             let event = serde_json::from_str(&data).unwrap_or_default();
             data.clear();
-            if events.blocking_send(Ok(Incoming::read(&event))).is_err() {
+            if events.blocking_send(Ok(event)).is_err() {
                 return Ok(());
             }
         }
@@ -79,6 +97,15 @@ fn stream(
         }
     }
     Ok(())
+}
+
+/// Who asks, and by which key.
+fn with_head<B>(provider: &Provider, request: RequestBuilder<B>) -> RequestBuilder<B> {
+    let request = request.header("user-agent", super::USER_AGENT);
+    match &provider.key {
+        Some(key) => request.header("authorization", key.bearer()),
+        None => request,
+    }
 }
 
 fn next_line(from: &mut impl BufRead) -> Result<Option<String>, ClientError> {

@@ -1,6 +1,6 @@
 //! One warm WebSocket.
 
-use super::{ClientError, Incoming};
+use super::ClientError;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::provider::Provider;
 use futures_util::{SinkExt, StreamExt};
@@ -41,14 +41,13 @@ impl Socket {
     }
 
     /// The next event. Whoever stops waiting loses none.
-    pub async fn next(&mut self) -> Result<Incoming, ClientError> {
+    pub async fn next(&mut self) -> Result<Value, ClientError> {
         let lost = |why: String| ClientError::Lost { why };
         loop {
             match self.stream.next().await {
                 Some(Ok(Message::Text(text))) => {
                     let event = serde_json::from_str(&text);
-                    let event = event.map_err(|error| lost(format!("the server sent no JSON: {error}")))?;
-                    return Ok(Incoming::read(&event));
+                    return event.map_err(|error| lost(format!("the server sent no JSON: {error}")));
                 }
                 Some(Ok(Message::Close(_))) | None => return Err(lost("the server closed it".to_owned())),
                 Some(Ok(_)) => {}

@@ -7,6 +7,7 @@ use crate::agent::{Agent, Must, Waiting};
 use crate::approve::Policy;
 use crate::client::{Ask, ClientError, Ended, How, Incoming};
 use crate::history::{Record, text_of};
+use crate::limits::RETURN_SECONDS;
 use crate::prompt;
 use crate::talk::{Event, Failure, How as Way, Item, Order, State, What};
 use serde_json::{Map, Value, json};
@@ -48,19 +49,33 @@ impl<E: Into<Stop>> From<E> for Trouble {
 }
 
 impl Agent {
-    /// Asks, and returns what the model calls for.
+    /// Asks, and returns what the model calls for. An answer whose connection broke is taken up where it was, if its
+    /// server still has it; else it is asked for again.
     pub(super) async fn respond(&mut self, turn: &mut Turn) -> Result<Vec<Call>, Stop> {
-        let mut tries = 0;
+        let (mut tries, mut answer) = (0, Answer::default());
         loop {
-            let error = match self.ask(turn).await {
+            let takes_up = answer.response.clone().is_some_and(|response| self.client.take_up(&response));
+            if !takes_up {
+                self.hold_steers(&mut answer).await;
+                answer = Answer::default();
+            }
+            let error = match self.hear(takes_up, &mut answer, turn).await {
                 Ok(Came::Whole(ended)) => return self.take_ended(*ended, turn).await,
-                Ok(Came::Again) => continue,
+                Ok(Came::Again) => {
+                    answer = Answer::default();
+                    continue;
+                }
                 Err(Trouble::Stop(stop)) => return Err(stop),
                 Err(Trouble::Client(error)) => error,
             };
             self.log.forget();
+            let is_refused = matches!(error, ClientError::Refused(_));
             let lost = matches!(&error, ClientError::Refused(refusal) if refusal.lost_previous());
-            if !(lost || error.passes()) || tries >= self.client.provider().stream_retries {
+            let gone = takes_up && is_refused;
+            if is_refused {
+                answer.response = None;
+            }
+            if !(lost || gone || error.passes()) || tries >= self.client.provider().stream_retries {
                 return Err(Stop::Failed(failure(&error)));
             }
             tries += 1;
@@ -70,9 +85,41 @@ impl Agent {
         }
     }
 
-    async fn ask(&mut self, turn: &mut Turn) -> Result<Came, Trouble> {
+    /// Asks, unless an answer was taken up, and hears what comes.
+    async fn hear(&mut self, takes_up: bool, answer: &mut Answer, turn: &mut Turn) -> Result<Came, Trouble> {
         let before = self.client.connection();
-        let fields = self.fields();
+        if !takes_up {
+            self.ask().await?;
+        }
+        let now = self.client.connection();
+        if takes_up || now != before {
+            self.tell(Event::Connection(now)).await;
+        }
+        loop {
+            tokio::select! {
+                order = self.orders.recv() => {
+                    if let Some(came) = self.order_meanwhile(order, answer).await? {
+                        return Ok(came);
+                    }
+                }
+                incoming = self.client.next() => {
+                    if let Some(ended) = self.take(incoming?, answer, turn).await? {
+                        return Ok(Came::Whole(ended));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask(&mut self) -> Result<(), Trouble> {
+        self.say_held().await?;
+        let mut fields = self.fields();
+        if self.flint {
+            // An answer whose connection breaks goes on for a moment, and can be taken up.
+            fields.insert("store".to_owned(), true.into());
+            let returns = json!({"flint.return_seconds": RETURN_SECONDS.to_string()});
+            fields.insert("metadata".to_owned(), returns);
+        }
         self.client.connect().await?;
         let known = self.known();
         if known.is_none() {
@@ -80,25 +127,7 @@ impl Agent {
         }
         self.client.create(&Ask { fields, items: self.log.items(), known }).await?;
         self.say_pending().await?;
-        let now = self.client.connection();
-        if now != before {
-            self.tell(Event::Connection(now)).await;
-        }
-        let mut answer = Answer::default();
-        loop {
-            tokio::select! {
-                order = self.orders.recv() => {
-                    if let Some(came) = self.order_meanwhile(order, &mut answer).await? {
-                        return Ok(came);
-                    }
-                }
-                incoming = self.client.next() => {
-                    if let Some(ended) = self.take(incoming?, &mut answer, turn).await? {
-                        return Ok(Came::Whole(ended));
-                    }
-                }
-            }
-        }
+        Ok(())
     }
 
     /// All of a request but its input.

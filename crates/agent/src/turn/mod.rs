@@ -83,7 +83,6 @@ impl Agent {
             Item { id: format!("said_{}", self.log.items().len()), what: What::Said { text: text.into() } };
         self.tell(Event::ItemEnded(said)).await;
         loop {
-            self.say_held().await?;
             self.keep_within_window(turn).await?;
             let calls = self.respond(turn).await?;
             self.take_rewritten(turn).await?;

@@ -77,7 +77,7 @@ impl Turn {
         // Who comes back to a response that has outlived its process may also leave it again.
         let detached = self.request.background || self.past.resumed;
         let log = self.running.log.clone();
-        let abandoned = log.abandoned();
+        let abandoned = log.abandoned(self.grace());
         tokio::pin!(abandoned);
         let (counts, finished) = loop {
             let heartbeat = tokio::time::sleep(Duration::from_secs(HEARTBEAT_SECONDS));

@@ -63,7 +63,7 @@ impl Turn {
         self.timing.queued_at = Some(since);
         let detached = self.request.background || self.past.resumed;
         let log = self.running.log.clone();
-        let abandoned = log.abandoned();
+        let abandoned = log.abandoned(self.grace());
         tokio::pin!(abandoned);
         while let Some(position) = ticket.position() {
             let (said, at) = *told.get_or_insert_with(|| self.tell_position(position));
