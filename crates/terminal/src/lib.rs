@@ -15,6 +15,7 @@ mod item;
 mod limits;
 mod markdown;
 mod outside;
+mod pace;
 mod run;
 mod screen;
 mod slash;

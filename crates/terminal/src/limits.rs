@@ -2,8 +2,14 @@
 
 use std::time::Duration;
 
-/// The shortest time between two frames.
-pub const FRAME_TIME_MIN: Duration = Duration::from_micros(16_667);
+/// The shortest time between two frames of what streams, and the same while a person types.
+pub const FRAME_TIME_MIN: Duration = Duration::from_micros(17_200);
+pub const TYPING_FRAME_TIME_MIN: Duration = Duration::from_millis(20);
+
+/// Between a frame and one for a key.
+pub const KEY_TIME_MIN: Duration = Duration::from_millis(4);
+
+pub const FRAMES_A_SECOND_MAX: usize = 60;
 
 /// How often the wheel turns while a turn runs.
 pub const SPINNER_STEP_TIME: Duration = Duration::from_millis(120);

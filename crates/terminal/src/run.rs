@@ -1,14 +1,14 @@
 //! The loop: events and keys in, frames and orders out.
 //!
-//! Events are taken in batches and painted together, at most one frame in a sixtieth of a second. A key is painted with the
-//! next frame, which is at once when nothing was painted just before.
+//! Events are taken in batches and painted together; `pace` says when. A key does not wait for what streams.
 
 mod inputs;
 #[cfg(test)]
 mod tests;
 
-use crate::limits::{EVENTS_A_BATCH_MAX, FRAME_TIME_MIN, ORDERS_WAITING_MAX, SPINNER_STEP_TIME};
+use crate::limits::{EVENTS_A_BATCH_MAX, ORDERS_WAITING_MAX, SPINNER_STEP_TIME};
 use crate::outside::{Action, Ended, Reply, Request, Wish};
+use crate::pace::Pace;
 use crate::screen::{Screen, Setup};
 use crate::tty::{Face, Taken};
 use crossterm::event::Event as Input;
@@ -55,7 +55,7 @@ struct Driver {
     painted: Option<Box<dyn FnMut(u64) + Send>>,
     folded: u64, // events
     began: Instant,
-    last_frame: Option<Instant>,
+    pace: Pace,
     dirty: bool,
 }
 
@@ -75,7 +75,7 @@ impl Driver {
             painted,
             folded: 0,
             began: Instant::now(),
-            last_frame: None,
+            pace: Pace::default(),
             dirty: true,
         }
     }
@@ -130,9 +130,9 @@ impl Driver {
 
     /// When the next frame is due.
     fn wake(&self) -> Instant {
-        let Some(last) = self.last_frame else { return Instant::now() };
+        let (Some(last), Some(due)) = (self.pace.last(), self.pace.due()) else { return Instant::now() };
         match (self.dirty, self.screen.moves()) {
-            (true, _) => last + FRAME_TIME_MIN,
+            (true, _) => due,
             (false, true) => last + SPINNER_STEP_TIME,
             (false, false) => last + IDLE_TIME,
         }
@@ -141,7 +141,7 @@ impl Driver {
     fn paint(&mut self, face: &mut impl Face) -> io::Result<()> {
         self.screen.tick(self.began.elapsed());
         // Measured from the beginning of a frame: the next one is due after the frame time, however long this one takes.
-        self.last_frame = Some(Instant::now());
+        self.pace.painted(Instant::now());
         self.dirty = false;
         face.paint(&mut self.screen)?;
         if let Some(painted) = &mut self.painted {
@@ -169,6 +169,7 @@ impl Driver {
         signals: &mut Signals,
     ) -> io::Result<Option<Ended>> {
         self.screen.tick(self.began.elapsed());
+        self.pace.pressed(Instant::now());
         self.dirty = true;
         for wish in self.screen.input(input) {
             match wish {

@@ -1,8 +1,8 @@
 //! `cargo xtask bench agent`: what a person waits for besides the model.
 //!
 //! A server that answers at once stands where the model would be, and the real program runs in a pseudo-terminal: from its
-//! start to its first request, from Enter to the frame on the wire, and from an event to the painted word at 2,000 tokens a
-//! second.
+//! start to its first request, from Enter to the frame on the wire, from an event to the painted word at 2,000 tokens a
+//! second, and from a key to its letter meanwhile.
 
 mod face;
 mod model;
@@ -26,6 +26,7 @@ pub fn measure(program: &Path) -> Outcome<Vec<Measured>> {
     model.asked()?; // The prompt is made warm.
     let mut enters = enters(&mut face, &model)?;
     let mut paints = face.paints(&model)?;
+    let mut keys = face.keys(&model)?;
     Ok(vec![
         Measured::alone("exec_start_to_request_ms_p50", quantile(&mut starts, 0.5), "ms"),
         Measured::alone("exec_start_to_request_ms_max", quantile(&mut starts, 1.0), "ms"),
@@ -33,6 +34,8 @@ pub fn measure(program: &Path) -> Outcome<Vec<Measured>> {
         Measured::alone("enter_to_frame_ms_p99", quantile(&mut enters, 0.99), "ms"),
         Measured::alone("event_to_painted_ms_p50", quantile(&mut paints, 0.5), "ms"),
         Measured::alone("event_to_painted_ms_p99", quantile(&mut paints, 0.99), "ms"),
+        Measured::alone("key_to_painted_while_streaming_ms_p50", quantile(&mut keys, 0.5), "ms"),
+        Measured::alone("key_to_painted_while_streaming_ms_max", quantile(&mut keys, 1.0), "ms"),
     ])
 }
 

@@ -108,6 +108,36 @@ impl Face {
     }
 }
 
+/// Letters that the model does not write.
+const LETTERS: &str = "äöüßéèêàâçñøåæœðþłżšč";
+
+impl Face {
+    /// From each key that is pressed while the model writes to when it stands on the screen.
+    pub fn keys(&mut self, model: &Model) -> Outcome<Vec<f64>> {
+        self.press(LONG)?;
+        self.settle();
+        self.press("\r")?;
+        model.asked()?;
+        let mut times = Vec::new();
+        for (number, letter) in LETTERS.chars().enumerate() {
+            // Not in step with the frames.
+            let until = Instant::now() + Duration::from_micros(100_000 + number as u64 * 3_700);
+            while self.painted.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
+            let (pressed, mut seen) = (Instant::now(), Vec::new());
+            self.press(letter.encode_utf8(&mut [0; 4]))?;
+            while !String::from_utf8_lossy(&seen).contains(letter) {
+                let (at, bytes) = self.painted.recv_timeout(PATIENCE)?;
+                seen.extend(bytes);
+                if String::from_utf8_lossy(&seen).contains(letter) {
+                    times.push(milliseconds(at.duration_since(pressed)));
+                }
+            }
+        }
+        model.spoken.recv_timeout(PATIENCE)?;
+        Ok(times)
+    }
+}
+
 /// What is written in small letters; the end, which may go on, stays.
 fn words(text: &mut String) -> Vec<String> {
     let small = |c: char| c.is_ascii_lowercase();
