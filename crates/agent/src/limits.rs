@@ -27,6 +27,9 @@ pub const CONFIG_NAME_BYTES_MAX: usize = 8 << 10;
 /// Of a session's file.
 pub const SESSION_BYTES_MAX: u64 = 256 << 20;
 
+/// Of all sessions together, where the settings do not say.
+pub const SESSIONS_BYTES: u64 = 4 << 30;
+
 pub const SESSION_RECORD_BYTES_MAX: usize = 16 << 20;
 
 pub const SESSIONS_LISTED_MAX: usize = 100_000;

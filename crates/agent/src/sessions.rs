@@ -133,6 +133,28 @@ impl Sessions {
         Ok(listed)
     }
 
+    /// Removes the oldest sessions until all of them have at most `bytes` bytes; those that are open stay. Returns which.
+    pub fn keep_within(&self, bytes: u64) -> Result<Vec<String>, SessionError> {
+        let mut removed = Vec::new();
+        let listed = self.list()?;
+        let mut surplus = listed.iter().map(|one| one.bytes).sum::<u64>().saturating_sub(bytes);
+        for Listed { id, bytes, .. } in listed.into_iter().rev() {
+            if surplus == 0 {
+                break;
+            }
+            let path = self.path(&id)?;
+            // One that is open, or was removed just now, is passed over.
+            let Ok(file) = File::open(&path) else { continue };
+            if self.lock(&id, &file).is_err() {
+                continue;
+            }
+            fs::remove_file(&path).map_err(|source| SessionError::Io { path, source })?;
+            surplus = surplus.saturating_sub(bytes);
+            removed.push(id);
+        }
+        Ok(removed)
+    }
+
     fn path(&self, id: &str) -> Result<PathBuf, SessionError> {
         let plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         match plain && !id.is_empty() && id.len() <= ID_BYTES_MAX {

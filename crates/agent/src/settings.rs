@@ -2,6 +2,7 @@
 
 use crate::approve::Policy;
 use crate::config::Config;
+use crate::limits::SESSIONS_BYTES;
 use crate::provider::Provider;
 use flint_sandbox::Mode;
 use serde_json::{Map, Value, json};
@@ -24,6 +25,7 @@ pub struct Settings {
     pub instructions: Option<String>,
     pub docs_bytes: usize, // of AGENTS.md
     pub docs_names: Vec<String>,
+    pub sessions_bytes: u64, // of all together
     pub verify: Option<String>,
     pub always_verify: bool,           // also where nothing was changed
     pub schema: Option<Value>,         // of the last answer
@@ -37,7 +39,7 @@ pub const OWN: &str = "flint";
 impl Settings {
     pub fn read(config: &Config) -> Settings {
         let text = |key: &str| config.text(key).map(str::to_owned);
-        let tokens = |key: &str| config.integer(key).and_then(|tokens| tokens.try_into().ok());
+        let number = |key: &str| config.integer(key).and_then(|tokens| tokens.try_into().ok());
         let writable = config.texts("sandbox_workspace_write.writable_roots").into_iter().map(PathBuf::from);
         Settings {
             model: text("model").unwrap_or_default(),
@@ -45,8 +47,8 @@ impl Settings {
             summary: text("model_reasoning_summary"),
             verbosity: text("model_verbosity"),
             tier: text("service_tier"),
-            window_tokens: tokens("model_context_window"),
-            compact_at_tokens: tokens("model_auto_compact_token_limit"),
+            window_tokens: number("model_context_window"),
+            compact_at_tokens: number("model_auto_compact_token_limit"),
             approvals: text("approval_policy")
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(Policy::OnRequest),
@@ -54,8 +56,9 @@ impl Settings {
             network: config.flag("sandbox_workspace_write.network_access").unwrap_or(false),
             writable: writable.collect(),
             instructions: text("developer_instructions"),
-            docs_bytes: tokens("project_doc_max_bytes").map_or(32 << 10, |bytes: u64| bytes as usize),
+            docs_bytes: number("project_doc_max_bytes").map_or(32 << 10, |bytes: u64| bytes as usize),
             docs_names: config.texts("project_doc_fallback_filenames"),
+            sessions_bytes: number("history.max_bytes").unwrap_or(SESSIONS_BYTES),
             verify: text("verify_command"),
             always_verify: false,
             schema: None,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, SystemTime};
 
 fn records(count: usize) -> Vec<Value> {
     (0..count)
@@ -88,6 +89,27 @@ fn one_process_at_a_time_has_a_session() {
     let mut ids: Vec<String> = sessions.list().unwrap().into_iter().map(|listed| listed.id).collect();
     ids.sort();
     assert_eq!(ids, ["a", "b"]);
+}
+
+#[test]
+fn the_oldest_go_where_there_is_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let sessions = Sessions::open(folder.path()).unwrap();
+    let mut kept_open = None;
+    for (age_s, id) in [(50, "open"), (40, "old"), (30, "older-than-new"), (20, "new")] {
+        let mut session = sessions.create(id).unwrap();
+        session.append(&json!({"text": "x".repeat(1_000)})).unwrap();
+        let file =
+            std::fs::File::options().append(true).open(folder.path().join(format!("{id}.jsonl"))).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+        kept_open.get_or_insert(session);
+    }
+    assert_eq!(sessions.keep_within(1 << 20).unwrap(), [""; 0]);
+    assert_eq!(sessions.keep_within(3_500).unwrap(), ["old"]);
+    // The one that is open stays, however old it is.
+    assert_eq!(sessions.keep_within(0).unwrap(), ["older-than-new", "new"]);
+    drop(kept_open);
+    assert_eq!(sessions.keep_within(0).unwrap(), ["open"]);
 }
 
 #[test]

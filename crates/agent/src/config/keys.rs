@@ -118,6 +118,12 @@ pub const KEYS: &[Key] = &[
         "Files that are read where there is no AGENTS.md.",
     ),
     key(
+        "history.max_bytes",
+        Kind::Integer { least: 1 << 20, most: 1 << 50 },
+        Project::Never,
+        "Bytes that all sessions have together; the oldest go.",
+    ),
+    key(
         "verify_command",
         Kind::Text,
         Project::Never,

@@ -111,6 +111,7 @@ impl Scene {
     /// A session with all of it.
     fn setup(self, config: &Config, provider: Provider, session: Session) -> Result<Setup, CliError> {
         let mut notices = self.warnings();
+        notices.extend(session::trim(config, self.settings.sessions_bytes));
         let (approvals, book) = self.approvals(config, &mut notices);
         let workshop = self.workshop(config)?;
         let (settings, project, records) = (self.settings, self.loaded.project, Vec::new());

@@ -13,6 +13,19 @@ pub fn all(config: &Config) -> Result<Sessions, CliError> {
     Ok(Sessions::open(&config.data.join("sessions"))?)
 }
 
+/// Removes the oldest where there is too much, and says so.
+pub fn trim(config: &Config, bytes: u64) -> Option<String> {
+    match all(config).and_then(|sessions| Ok(sessions.keep_within(bytes)?)) {
+        Ok(removed) if removed.is_empty() => None,
+        Ok(removed) => Some(format!(
+            "the {} oldest sessions were removed: all of them may have {} MiB together (history.max_bytes)",
+            removed.len(),
+            bytes >> 20
+        )),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
 /// A new one, named by the time.
 pub fn new(config: &Config) -> Result<Session, CliError> {
     Ok(all(config)?.create(&fresh_id())?)
