@@ -10,8 +10,10 @@ mod fetch;
 mod fuzz;
 mod golden;
 mod paths;
+mod picture;
 mod plot;
 mod policy;
+mod pty;
 mod python;
 mod shape;
 mod sources;
@@ -42,6 +44,7 @@ usage: cargo xtask COMMAND
   eval humaneval [--tasks N]     how many programs that a model writes pass their tests
   eval edits [--only TEXT]       how many small tasks the agent does with a real model: build with --release first
   plot REPORT.json... OUT.svg    a picture of what flint bench --peer llama.cpp --json printed
+  picture [--bin PATH] OUT.svg   the agent at work with the default model, recorded in a terminal
   shape gpt-oss|qwen3-moe OUT.gguf
                                  a mixture scaled down, with random weights, for flint bench -m OUT.gguf
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
@@ -70,6 +73,7 @@ fn run(args: &[String]) -> Outcome {
         "bench" => bench::run(rest),
         "chaos" => chaos_command(rest),
         "eval" => eval::run(rest),
+        "picture" => picture::run(rest),
         "plot" => plot::plot(rest),
         "shape" => shape::run(rest),
         "golden" => golden::run(rest),

@@ -1,17 +1,13 @@
-//! The program in a pseudo-terminal, seen from outside.
+//! The agent in a terminal: how soon it paints.
 
 use super::milliseconds;
 use super::model::{LONG, Model, WORDS, word};
 use crate::Outcome;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use crate::pty::Pty;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread;
+use std::process::Command;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,36 +16,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const QUIET: Duration = Duration::from_millis(60);
 
 pub struct Face {
-    child: Child,
-    keys: File,
-    painted: Receiver<(Instant, Vec<u8>)>,
+    pty: Pty,
     _folder: tempfile::TempDir,
 }
 
 impl Face {
     pub fn open(program: &Path, home: &Path) -> Outcome<Face> {
-        let leader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-        grantpt(&leader)?;
-        unlockpt(&leader)?;
-        tcsetwinsize(&leader, Winsize { ws_row: 50, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 })?;
-        let follower = ioctl_tiocgptpeer(&leader, OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(program);
-        command.env("FLINT_HOME", home).env("TERM", "xterm-256color").current_dir(folder.path());
-        command.stdin(follower.try_clone()?).stdout(follower.try_clone()?).stderr(follower);
-        let child = command.spawn()?;
-        let keys = File::from(leader);
-        let mut reader = keys.try_clone()?;
-        let (sender, painted) = sync_channel(100_000);
-        thread::spawn(move || {
-            let mut buffer = [0; 65_536];
-            while let Ok(read @ 1..) = reader.read(&mut buffer) {
-                if sender.send((Instant::now(), buffer[..read].to_vec())).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut face = Face { child, keys, painted, _folder: folder };
+        let pty = Pty::open(command.env("FLINT_HOME", home).current_dir(folder.path()), 50, 120)?;
+        let mut face = Face { pty, _folder: folder };
         face.wait_for(b"Do you trust it?")?;
         face.press("n\n")?;
         face.wait_for(b"\x1b[?1049h")?;
@@ -57,17 +33,18 @@ impl Face {
     }
 
     pub fn press(&mut self, keys: &str) -> Outcome {
-        Ok(self.keys.write_all(keys.as_bytes())?)
+        self.pty.press(keys)
     }
 
     pub fn settle(&self) {
-        while self.painted.recv_timeout(QUIET).is_ok() {}
+        while self.pty.painted.recv_timeout(QUIET).is_ok() {}
     }
 
     fn wait_for(&mut self, text: &[u8]) -> Outcome {
         let mut seen = Vec::new();
         loop {
-            let (_, bytes) = self.painted.recv_timeout(PATIENCE).map_err(|_| "the program does not start")?;
+            let (_, bytes) =
+                self.pty.painted.recv_timeout(PATIENCE).map_err(|_| "the program does not start")?;
             seen.extend(bytes);
             if seen.windows(text.len()).any(|window| window == text) {
                 return Ok(());
@@ -86,7 +63,7 @@ impl Face {
         let (mut seen, mut rest): (HashMap<usize, Instant>, String) = Default::default();
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
-            match self.painted.recv_timeout(Duration::from_secs(1)) {
+            match self.pty.painted.recv_timeout(Duration::from_secs(1)) {
                 Ok((at, bytes)) => {
                     rest += &String::from_utf8_lossy(&bytes);
                     for index in words(&mut rest).iter().filter_map(|word| known.get(word)) {
@@ -122,11 +99,11 @@ impl Face {
         for (number, letter) in LETTERS.chars().enumerate() {
             // Not in step with the frames.
             let until = Instant::now() + Duration::from_micros(100_000 + number as u64 * 3_700);
-            while self.painted.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
+            while self.pty.painted.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
             let (pressed, mut seen) = (Instant::now(), Vec::new());
             self.press(letter.encode_utf8(&mut [0; 4]))?;
             while !String::from_utf8_lossy(&seen).contains(letter) {
-                let (at, bytes) = self.painted.recv_timeout(PATIENCE)?;
+                let (at, bytes) = self.pty.painted.recv_timeout(PATIENCE)?;
                 seen.extend(bytes);
                 if String::from_utf8_lossy(&seen).contains(letter) {
                     times.push(milliseconds(at.duration_since(pressed)));
@@ -146,11 +123,4 @@ fn words(text: &mut String) -> Vec<String> {
     let found = text.split(|c| !small(c)).filter(|word| word.len() > 5).map(str::to_owned).collect();
     *text = rest;
     found
-}
-
-impl Drop for Face {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
