@@ -81,6 +81,28 @@ fn a_file_is_read_and_changed_and_the_session_goes_on() {
 }
 
 #[test]
+fn a_change_that_is_only_told_of_is_made() {
+    let lines = [
+        ("tow\nthree\n```", "I fixed the second line of a.txt."),
+        (" in one code block, and nothing else.", "```\none\ntwo\nthree\n```"),
+        ("two\nthree\n```", "Here it is:\n```\none\ntwo\nthree\nfour\n```\nThat is all."),
+        ("three\nfour\n```", "```\none\ntwo\nthree\nfour\nfive\n```"),
+    ];
+    let server = Server::scripted(&lines, 5_000.0);
+    let folder = workspace(&[("a.txt", "one\ntow\nthree\n")]);
+    let output = exec(&server, folder.path(), &["correct a.txt"]);
+    assert_eq!(says(folder.path(), "a.txt"), "one\ntwo\nthree\n", "{}", stderr(&output));
+    // The file's text is not what is said.
+    assert_eq!(stdout(&output), "I fixed the second line of a.txt.\n");
+    let output = exec(&server, folder.path(), &["add four to a.txt"]);
+    assert_eq!(says(folder.path(), "a.txt"), "one\ntwo\nthree\nfour\n", "{}", stderr(&output));
+    // Who asks a question wants an answer, and no more.
+    let output = exec(&server, folder.path(), &["How would five look in a.txt?"]);
+    assert_eq!(says(folder.path(), "a.txt"), "one\ntwo\nthree\nfour\n", "{}", stderr(&output));
+    assert!(stdout(&output).contains("five"));
+}
+
+#[test]
 fn commands_run_in_the_sandbox() {
     let outside = tempfile::tempdir().unwrap();
     let target = outside.path().join("f");

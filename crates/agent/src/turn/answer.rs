@@ -9,7 +9,7 @@ use crate::client::{Ask, ClientError, Ended, How, Incoming};
 use crate::history::{Record, text_of};
 use crate::limits::RETURN_SECONDS;
 use crate::prompt;
-use crate::talk::{Event, Failure, How as Way, Item, Order, State, What};
+use crate::talk::{Event, Failure, How as Way, Item, Order, Progress, State, What};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,6 +22,23 @@ struct Answer {
     writing: Option<(String, String)>, // the message that is being written: its id and text
     steers: VecDeque<Waiting>,         // on their way to the server
     first: bool,                       // something was written
+    file: Option<String>,              // that it is to be the text of
+}
+
+impl Answer {
+    fn new(turn: &Turn) -> Answer {
+        Answer { file: turn.rewriting.clone(), ..Answer::default() }
+    }
+
+    /// How a message of it is shown. The text of a file is not something said.
+    fn message(&self, text: String, progress: Progress) -> What {
+        match &self.file {
+            Some(path) => {
+                What::Look { tool: "write".to_owned(), about: path.clone(), output: text, progress }
+            }
+            None => What::Message { text },
+        }
+    }
 }
 
 /// How waiting for an answer ended.
@@ -52,17 +69,17 @@ impl Agent {
     /// Asks, and returns what the model calls for. An answer whose connection broke is taken up where it was, if its
     /// server still has it; else it is asked for again.
     pub(super) async fn respond(&mut self, turn: &mut Turn) -> Result<Vec<Call>, Stop> {
-        let (mut tries, mut answer) = (0, Answer::default());
+        let (mut tries, mut answer) = (0, Answer::new(turn));
         loop {
             let takes_up = answer.response.clone().is_some_and(|response| self.client.take_up(&response));
             if !takes_up {
                 self.hold_steers(&mut answer).await;
-                answer = Answer::default();
+                answer = Answer::new(turn);
             }
             let error = match self.hear(takes_up, &mut answer, turn).await {
                 Ok(Came::Whole(ended)) => return self.take_ended(*ended, turn).await,
                 Ok(Came::Again) => {
-                    answer = Answer::default();
+                    answer = Answer::new(turn);
                     continue;
                 }
                 Err(Trouble::Stop(stop)) => return Err(stop),
@@ -209,7 +226,7 @@ impl Agent {
         let what = match item["type"].as_str() {
             Some("message") => {
                 answer.writing = Some((id.clone(), String::new()));
-                What::Message { text: String::new() }
+                answer.message(String::new(), Progress::Running)
             }
             Some("reasoning") => What::Reasoning { text: String::new() },
             // Calls are shown when they are made.
@@ -228,7 +245,7 @@ impl Agent {
         let what = match item["type"].as_str() {
             Some("message") => {
                 answer.writing = None;
-                Some(What::Message { text: text_of(&item) })
+                Some(answer.message(text_of(&item), Progress::Done))
             }
             Some("reasoning") => Some(What::Reasoning { text: text_of(&item) }),
             _ => None,
@@ -259,7 +276,7 @@ impl Agent {
     async fn steered(&mut self, ended: Ended, answer: &mut Answer, turn: &mut Turn) -> Result<(), Trouble> {
         self.log.push_all(ended.output.clone())?;
         self.account(&ended, turn).await?;
-        *answer = Answer { steers: std::mem::take(&mut answer.steers), ..Answer::default() };
+        *answer = Answer { steers: std::mem::take(&mut answer.steers), ..Answer::new(turn) };
         if let Some(steer) = answer.steers.pop_front() {
             self.say(&steer).await?;
         }

@@ -3,6 +3,7 @@
 mod answer;
 mod call;
 mod check;
+mod claim;
 mod rewrite;
 mod run;
 
@@ -37,6 +38,8 @@ pub(crate) struct Turn {
     began: Instant,
     figures: Figures,
     changed: bool, // files
+    acted: bool,   // a tool was called, or asked for
+    asks_for_change: bool,
     checks: u32,
     failed_check: Option<String>, // the last one, if nothing was changed since
     target: Option<String>,       // the file that the person named first
@@ -58,6 +61,8 @@ impl Agent {
             began,
             figures,
             changed: false,
+            acted: false,
+            asks_for_change: claim::asks_for_change(text),
             checks: 0,
             failed_check: None,
             target: None,
@@ -85,8 +90,11 @@ impl Agent {
         loop {
             self.keep_within_window(turn).await?;
             let calls = self.respond(turn).await?;
+            turn.acted |= !calls.is_empty();
+            self.take_shown(turn);
             self.take_rewritten(turn).await?;
-            if calls.is_empty() && self.held.is_empty() && self.check(turn).await? {
+            let rests = calls.is_empty() && self.held.is_empty();
+            if rests && !self.holds_to_claim(turn)? && self.check(turn).await? {
                 return Ok(());
             }
             self.make_calls(calls, turn).await?;

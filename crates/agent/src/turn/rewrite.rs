@@ -1,7 +1,7 @@
 //! A whole file as a code block: what small models write best when they are to change one.
 //!
-//! They explain a change well and call for it badly. Where a check failed and the file is short, they are asked to write it
-//! whole, and what stands in the code block becomes the file. Most of it is copied, which is guessed and fast.
+//! They explain a change well and call for it badly. Where a check failed, or a change was only told of, and the file is short,
+//! they are asked to write it whole, and what stands in the code block becomes the file. Most of it is copied, which is guessed and fast.
 
 use super::call::Call;
 use super::{Stop, Turn};
@@ -29,7 +29,7 @@ impl Agent {
         }
     }
 
-    fn is_short(&self, path: &str) -> bool {
+    pub(super) fn is_short(&self, path: &str) -> bool {
         let read = Name::new(path).ok().and_then(|name| self.workshop.root().read(&name).ok());
         read.is_some_and(|(bytes, _)| bytes.len() <= REWRITTEN_BYTES_MAX)
     }
@@ -51,7 +51,7 @@ impl Agent {
 }
 
 /// What stands in the largest code block.
-fn block(text: &str) -> Option<String> {
+pub(super) fn block(text: &str) -> Option<String> {
     let mut blocks: Vec<String> = Vec::new();
     let mut open: Option<&str> = None;
     for line in text.lines() {

@@ -1,0 +1,196 @@
+//! An answer that tells of a change, or shows it, and does not make it.
+//!
+//! Small models say "I fixed the bug" and call for nothing, or write the new file into their answer. Where the person asked for
+//! a change of a file, and nothing was called for, the first are asked for the change itself, once; what the second show
+//! becomes the file.
+
+use super::rewrite::block;
+use super::{Stop, Turn};
+use crate::agent::Agent;
+use crate::history::{text_of, user};
+use crate::root::Name;
+
+/// What begins a text that asks for words.
+const QUESTIONS: [&str; 29] = [
+    "are",
+    "can",
+    "compare",
+    "could",
+    "describe",
+    "did",
+    "do",
+    "does",
+    "explain",
+    "give",
+    "has",
+    "have",
+    "how",
+    "is",
+    "list",
+    "may",
+    "review",
+    "shall",
+    "should",
+    "show",
+    "summarise",
+    "summarize",
+    "tell",
+    "what",
+    "when",
+    "where",
+    "which",
+    "who",
+    "why",
+];
+
+/// What one says to have done to a file.
+const DONE: [&str; 24] = [
+    "added",
+    "adjusted",
+    "applied",
+    "changed",
+    "converted",
+    "corrected",
+    "created",
+    "deleted",
+    "edited",
+    "fixed",
+    "implemented",
+    "improved",
+    "inserted",
+    "made",
+    "modified",
+    "moved",
+    "refactored",
+    "removed",
+    "renamed",
+    "replaced",
+    "rewrote",
+    "rewritten",
+    "simplified",
+    "updated",
+];
+
+impl Agent {
+    /// An answer that shows the new file is taken for the file.
+    pub(super) fn take_shown(&self, turn: &mut Turn) {
+        let wanted = turn.target.as_ref().filter(|_| turn.asks_for_change && !turn.acted);
+        let Some(path) = wanted.filter(|path| self.is_short(path)) else { return };
+        let file = Name::new(path).ok().and_then(|name| self.workshop.root().read(&name).ok());
+        let said = self.log.items().last().map(text_of).unwrap_or_default();
+        if let (Some((file, _)), Some(block)) = (file, block(&said))
+            && is_version(&String::from_utf8_lossy(&file), &block)
+        {
+            (turn.rewriting, turn.acted) = (Some(path.clone()), true);
+        }
+    }
+
+    /// True: the model was told that nothing has changed, and goes on.
+    pub(super) fn holds_to_claim(&mut self, turn: &mut Turn) -> Result<bool, Stop> {
+        let said = self.log.items().last().map(text_of).unwrap_or_default();
+        let bound = self.settings.schema.is_some(); // to another form
+        if turn.acted || bound || turn.target.is_none() || !turn.asks_for_change || !claims(&said) {
+            return Ok(false);
+        }
+        turn.acted = true; // It is asked once.
+        let asked = self.wants_change(turn);
+        self.log.push(user(&format!("Nothing was changed yet: no tool was called. {asked}")))?;
+        Ok(true)
+    }
+}
+
+/// Whether a person wants something done, not only said.
+pub(super) fn asks_for_change(text: &str) -> bool {
+    let first: String =
+        text.chars().skip_while(|c| !c.is_alphabetic()).take_while(|c| c.is_alphabetic()).collect();
+    !text.trim_end().ends_with('?') && !QUESTIONS.contains(&first.to_lowercase().as_str())
+}
+
+/// Whether most of a file's lines stand in this text, in their order.
+fn is_version(file: &str, text: &str) -> bool {
+    let lines = |text| str::lines(text).map(str::trim).filter(|line| !line.is_empty());
+    let mut rest = lines(text);
+    let mut kept = 0;
+    for line in lines(file) {
+        let mut ahead = rest.clone();
+        if ahead.any(|other| other == line) {
+            (rest, kept) = (ahead, kept + 1);
+        }
+    }
+    let all = lines(file).count();
+    kept > 0 && kept * 3 >= all * 2
+}
+
+/// Whether who says this says to have changed something.
+fn claims(text: &str) -> bool {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '’');
+    let words: Vec<String> =
+        words.filter(|word| !word.is_empty()).map(|word| word.to_lowercase().replace('’', "'")).collect();
+    let does = |word: &String| DONE.contains(&word.as_str());
+    words.iter().enumerate().any(|(at, word)| {
+        // "I have now renamed", "I've fixed", "has been updated"
+        let reach = match word.as_str() {
+            "i" | "i've" | "we" | "we've" => 4,
+            "been" => 2,
+            _ => return false,
+        };
+        let after = words[at + 1..].iter().take(reach);
+        after
+            .take_while(|word| !matches!(word.as_str(), "not" | "would" | "can" | "could" | "should"))
+            .any(does)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_want_words() {
+        for text in ["Fix add in calc.py", "  - rename it.", "Make calc.py faster", "add a test to a.py!"] {
+            assert!(asks_for_change(text), "{text}");
+        }
+        for text in
+            ["How would I rename it in a.py", "Explain a.py", "why?", "Fix it, could you?", "`show` me a.py"]
+        {
+            assert!(!asks_for_change(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_version_has_most_of_the_lines() {
+        let file = "class A:\n    def a(self):\n        return 1\n";
+        assert!(is_version(
+            file,
+            "class A:\n    def a(self):\n        return 1\n\n    def b(self):\n        pass\n"
+        ));
+        assert!(is_version(file, "class A:\n    def a(self):\n        return 2\n"));
+        assert!(!is_version(file, "    def b(self):\n        pass\n"));
+        assert!(!is_version(file, "        return 1\n"));
+        assert!(!is_version("", "anything\n"));
+    }
+
+    #[test]
+    fn who_says_to_have_changed_something() {
+        for text in [
+            "I renamed the method `size` of the class `Square` to `area` in `shapes.py`.",
+            "I found the bug in `add`. I fixed the bug by changing the operator from `-` to `+`.",
+            "I've updated the file.",
+            "I have now also corrected it.",
+            "The method has been successfully renamed.",
+        ] {
+            assert!(claims(text), "{text}");
+        }
+        for text in [
+            "",
+            "The function adds two numbers.",
+            "I would have renamed it.",
+            "I have not changed anything.",
+            "I can see what was changed: `size` is gone.",
+            "It could be renamed to `area`. I looked at all files.",
+            "Do you want it to be fixed?",
+        ] {
+            assert!(!claims(text), "{text}");
+        }
+    }
+}
