@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod agent;
 pub mod approve;
 pub mod client;

@@ -130,3 +130,7 @@ pub const REWRITTEN_BYTES_MAX: usize = 8 << 10;
 
 /// For which a server of ours goes on with an answer whose connection broke.
 pub const RETURN_SECONDS: u64 = 20;
+
+/// Models that a look at a server tries, and how long that may take.
+pub const MODELS_TRIED_MAX: usize = 32;
+pub const TRY_SECONDS_MAX: u64 = 3;

@@ -72,6 +72,7 @@ impl Agent {
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let mut models: Vec<ModelState> = models;
+        crate::access::try_all(&self.client, &mut models).await;
         let asked = &self.settings.model;
         if !asked.is_empty() && !models.iter().any(|model| model.name == *asked) {
             let why = problem.unwrap_or_else(|| "the server does not have it".to_owned());

@@ -28,6 +28,20 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
+impl Cli {
+    /// What stands before a command holds for it too, unless it says otherwise.
+    pub fn passed_down(mut self) -> Cli {
+        let outer = self.agent.clone();
+        match &mut self.command {
+            Some(Command::Exec(ExecArgs { agent, .. }))
+            | Some(Command::Resume { agent, .. } | Command::Fork { agent, .. })
+            | Some(Command::Config { command: ConfigCommand::Show(agent) }) => agent.inherit(outer),
+            _ => {}
+        }
+        self
+    }
+}
+
 /// Which model, and how it runs.
 #[derive(Debug, Clone, Args)]
 pub struct ModelArgs {
@@ -159,6 +173,18 @@ pub struct AgentArgs {
     /// When a person is asked: untrusted, on-request, on-failure or never
     #[arg(short, long, value_name = "POLICY")]
     pub ask_for_approval: Option<String>,
+}
+
+impl AgentArgs {
+    fn inherit(&mut self, outer: AgentArgs) {
+        let AgentArgs { cd, profile, config, sandbox, ask_for_approval } = outer;
+        self.cd = self.cd.take().or(cd);
+        self.profile = self.profile.take().or(profile);
+        self.sandbox = self.sandbox.take().or(sandbox);
+        self.ask_for_approval = self.ask_for_approval.take().or(ask_for_approval);
+        // The last one counts.
+        self.config.splice(0..0, config);
+    }
 }
 
 #[derive(Debug, Args)]

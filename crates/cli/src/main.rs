@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     if words.next().is_some_and(|first| first == flint_sandbox::KEEPER) {
         return ExitCode::from(u8::try_from(flint_sandbox::keep(words)).unwrap_or(u8::MAX));
     }
-    let cli = Cli::parse();
+    let cli = Cli::parse().passed_down();
     match dispatch(&cli) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

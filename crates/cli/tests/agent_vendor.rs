@@ -5,9 +5,10 @@ mod support;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
-use support::{PATIENCE, flint, stderr, stdout};
+use support::{PATIENCE, Terminal, flint, stderr, stdout};
 
 /// What was asked: the head, and the body.
 struct Asked {
@@ -31,9 +32,13 @@ impl Vendor {
             let mut outputs = outputs.into_iter();
             for stream in listener.incoming().flatten() {
                 let Some(request) = request(&stream) else { continue };
-                match request.head.starts_with("POST /v1/responses ") {
-                    true => answer(stream, model, outputs.next().unwrap_or_default()),
-                    false => refuse(stream),
+                match request.head.split(' ').take(2).collect::<Vec<_>>()[..] {
+                    ["POST", "/v1/responses"] => answer(stream, model, outputs.next().unwrap_or_default()),
+                    ["GET", "/v1/models"] => {
+                        say(stream, "200 OK", &json!({"data": [{"id": model}, {"id": "vendor-max"}]}))
+                    }
+                    ["POST", "/v1/responses/input_tokens"] => count(stream, model, &request.body),
+                    _ => refuse(stream),
                 }
                 if sender.send(request).is_err() {
                     return;
@@ -45,19 +50,16 @@ impl Vendor {
 
     fn exec(&self, args: &[&str]) -> Output {
         let folder = tempfile::tempdir().unwrap();
+        let mut command = self.command(folder.path());
+        command.arg("exec").args(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    fn command(&self, folder: &Path) -> Command {
         let url = format!("model_providers.v.base_url=\"http://{}/v1\"", self.address);
         let mut command = flint();
-        command.env("FLINT_HOME", self.home.path()).env("V_KEY", "sekret").current_dir(folder.path());
-        command.args([
-            "exec",
-            "-c",
-            "model_provider=\"v\"",
-            "-c",
-            &url,
-            "-c",
-            "model_providers.v.env_key=\"V_KEY\"",
-        ]);
-        command.args(args).stdin(Stdio::null()).output().unwrap()
+        command.env("FLINT_HOME", self.home.path()).env("V_KEY", "sekret").current_dir(folder);
+        command.args(["-c", "model_provider=\"v\"", "-c", &url, "-c", "model_providers.v.env_key=\"V_KEY\""]);
+        command
     }
 
     fn asked(&self) -> Asked {
@@ -88,6 +90,23 @@ fn request(stream: &TcpStream) -> Option<Asked> {
 
 fn refuse(mut stream: TcpStream) {
     let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+}
+
+fn say(mut stream: TcpStream, status: &str, body: &Value) {
+    let (body, length) = (body.to_string(), body.to_string().len());
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    let _ = stream.write_all((head + &body).as_bytes());
+}
+
+/// Tokens of an input, for those whose plan has the model.
+fn count(stream: TcpStream, model: &str, asked: &Value) {
+    match asked["model"] == model {
+        true => say(stream, "200 OK", &json!({"object": "response.input_tokens", "input_tokens": 1})),
+        false => {
+            let message = "Your plan does not have vendor-max.";
+            say(stream, "403 Forbidden", &json!({"error": {"code": "no_access", "message": message}}));
+        }
+    }
 }
 
 fn answer(mut stream: TcpStream, model: &str, item: Value) {
@@ -160,4 +179,17 @@ fn a_key_that_is_not_set_is_said() {
     let output = vendor.exec(&["-c", "model_providers.v.env_key=\"NOT_SET_KEY\"", "hello"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("NOT_SET_KEY is not set"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_model_that_is_listed_and_not_served_is_told_with_the_reason() {
+    let vendor = Vendor::start("vendor-1", Vec::new());
+    let folder = tempfile::tempdir().unwrap();
+    let mut terminal =
+        Terminal::open(vendor.command(folder.path()).args(["-m", "vendor-1"]).env("TERM", "xterm-256color"));
+    terminal.wait_for("Do you trust it?");
+    terminal.press("y\n");
+    terminal.wait_for("enter");
+    terminal.press("/model\r");
+    terminal.wait_for("Your plan does not have vendor-max.");
 }

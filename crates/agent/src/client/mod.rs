@@ -220,9 +220,26 @@ impl Client {
     /// A JSON document of the server.
     pub async fn get(&self, path: &str) -> Result<Value, ClientError> {
         let (provider, path) = (self.provider.clone(), path.to_owned());
-        let got = tokio::task::spawn_blocking(move || requests::get(&provider, &path)).await;
-        got.unwrap_or_else(|error| Err(ClientError::Lost { why: error.to_string() }))
+        aside(move || requests::get(&provider, &path)).await
     }
+
+    /// The same, in answer to another.
+    pub fn post(
+        &self,
+        path: &'static str,
+        said: Value,
+    ) -> impl Future<Output = Result<Value, ClientError>> + Send + use<> {
+        let provider = self.provider.clone();
+        aside(move || requests::post(&provider, path, &said))
+    }
+}
+
+/// On a thread that may wait.
+async fn aside(
+    request: impl FnOnce() -> Result<Value, ClientError> + Send + 'static,
+) -> Result<Value, ClientError> {
+    let done = tokio::task::spawn_blocking(request).await;
+    done.unwrap_or_else(|error| Err(ClientError::Lost { why: error.to_string() }))
 }
 
 fn frame(ask: &Ask<'_>) -> Value {

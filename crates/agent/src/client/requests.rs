@@ -50,6 +50,13 @@ pub fn get(provider: &Provider, path: &str) -> Result<Value, ClientError> {
     body(provider, answer.map_err(|error| unreachable(provider, &error))?)
 }
 
+/// A JSON document in answer to another.
+pub fn post(provider: &Provider, path: &str, said: &Value) -> Result<Value, ClientError> {
+    let request = with_head(provider, agent(provider).post(provider.url(path)));
+    let answer = request.header("content-type", "application/json").send(said.to_string());
+    body(provider, answer.map_err(|error| unreachable(provider, &error))?)
+}
+
 /// Ends a response that nobody listens to any more. If that fails it ends by itself, later.
 pub fn cancel(provider: &Provider, response: &str) {
     let path = format!("responses/{response}/cancel");
