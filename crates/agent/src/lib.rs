@@ -22,6 +22,8 @@ pub mod provider;
 mod replay;
 mod rewind;
 pub mod root;
+pub mod route;
+pub mod router;
 pub mod rules;
 mod server;
 pub mod sessions;

@@ -119,6 +119,12 @@ pub const WAITING_MAX: usize = 256;
 /// Times that a turn is told that its check failed.
 pub const CHECKS_A_TURN_MAX: u32 = 4;
 
+/// Names in a text that are looked for as files, to see how much it is about.
+pub const ROUTED_FILES_MAX: usize = 32;
+
+/// Of a task that is repeated to another model.
+pub const TASK_REPEATED_BYTES_MAX: usize = 4 << 10;
+
 /// Of files that edits are held to.
 pub const EDITED_BYTES_MAX: usize = 96 << 10;
 

@@ -31,6 +31,19 @@ pub struct Settings {
     pub shown_folder: Option<PathBuf>, // as the model is told it; none: as it is
 }
 
+/// Settings that come with a profile when the router takes its model: no right, no check.
+pub const OF_MODEL: [&str; 9] = [
+    "model",
+    "model_provider",
+    "model_reasoning_effort",
+    "model_reasoning_summary",
+    "model_verbosity",
+    "service_tier",
+    "model_context_window",
+    "model_auto_compact_token_limit",
+    "developer_instructions",
+];
+
 /// The provider that is this program's own server.
 pub const OWN: &str = "flint";
 
@@ -62,6 +75,19 @@ impl Settings {
             temperature: None,
             shown_folder: None,
         }
+    }
+
+    /// Asks another model from now on: takes what `OF_MODEL` names.
+    pub fn take_model(&mut self, other: &Settings) {
+        let other = other.clone();
+        self.model = other.model;
+        self.effort = other.effort;
+        self.summary = other.summary;
+        self.verbosity = other.verbosity;
+        self.tier = other.tier;
+        self.window_tokens = other.window_tokens;
+        self.compact_at_tokens = other.compact_at_tokens;
+        self.instructions = other.instructions;
     }
 
     /// The fields of a request that say how, not what.

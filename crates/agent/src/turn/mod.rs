@@ -39,8 +39,23 @@ pub(crate) struct Turn {
     changed: bool, // files
     checks: u32,
     failed_check: Option<String>, // the last one, if nothing was changed since
-    target: Option<String>,       // the file that the person named first
-    rewriting: Option<String>,    // the file that the next answer is
+    last_failed: Option<FailedCheck>,
+    target: Option<String>,    // the file that the person named first
+    rewriting: Option<String>, // the file that the next answer is
+}
+
+/// A check that found something wrong, and the end of what it wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FailedCheck {
+    pub command: String,
+    pub code: Option<i32>,
+    pub output: String,
+}
+
+impl FailedCheck {
+    pub fn ended(&self) -> String {
+        self.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"))
+    }
 }
 
 impl Turn {
@@ -60,12 +75,18 @@ impl Agent {
             changed: false,
             checks: 0,
             failed_check: None,
+            last_failed: None,
             target: None,
             rewriting: None,
         };
         let outcome = self.work(text, &mut turn).await;
         self.release_held().await;
-        let next = if matches!(outcome, Err(Stop::Ended)) { Next::End } else { Next::Turn };
+        let again = self.escalation(&outcome, turn.last_failed.as_ref(), turn.tokens()).await;
+        let next = match (&outcome, again) {
+            (Err(Stop::Ended), _) => Next::End,
+            (_, Some(words)) => Next::Again { words },
+            (_, None) => Next::Turn,
+        };
         let outcome = outcome.map_or_else(Outcome::from, |()| Outcome::Done);
         turn.figures.took = turn.began.elapsed();
         self.tell(Event::TurnEnded { outcome, figures: turn.figures.into() }).await;

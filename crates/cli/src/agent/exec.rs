@@ -1,6 +1,6 @@
 //! `flint exec`: one turn without a terminal. Standard output has the result, or lines of JSON, and nothing else.
 
-use super::{Scene, session, start, variants};
+use super::{Scene, router, session, start, variants};
 use crate::args::{AgentArgs, ExecArgs, ExecCommand, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
@@ -22,7 +22,8 @@ pub fn exec(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<u8, C
     };
     let prompt = read_prompt(prompt.as_deref())?;
     let schema = args.output_schema.as_deref().map(read_schema).transpose()?;
-    let mut scene = Scene::read(config, model, &headless_args(&args.agent))?;
+    let headless = headless_args(&args.agent);
+    let mut scene = Scene::read(config, model, &headless)?;
     scene.settings.schema = schema;
     if let Some(verify) = &args.verify {
         scene.settings.verify = Some(verify.clone());
@@ -36,7 +37,8 @@ pub fn exec(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<u8, C
         Some(id) => session::resume(config, id)?,
         None => (session::new(config)?, Vec::new()),
     };
-    let setup = Setup { records, ..scene.setup(config, provider, session)? };
+    let choices = router::choices(config, model, &headless, &scene)?;
+    let setup = router::with(choices, Setup { records, ..scene.setup(config, provider, session)? });
     let ending = run(setup, prompt, args)?;
     finish(&ending, args)
 }

@@ -4,6 +4,7 @@ mod actions;
 mod configure;
 mod exec;
 mod own;
+mod router;
 mod session;
 mod terminal;
 mod trust;
@@ -125,6 +126,7 @@ impl Scene {
             book,
             project,
             notices,
+            choices: None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! `flint`: the agent in a terminal, one session after the other until the person has enough.
 
 use super::actions::{self, Outside};
-use super::{CHANNEL, Scene, session, start, trust};
+use super::{CHANNEL, Scene, router, session, start, trust};
 use crate::args::{AgentArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
@@ -67,7 +67,9 @@ async fn one_session(
     let (session, records) = take(config, open)?;
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
     let outside = Outside::new(config, &scene, &id);
+    let choices = router::choices(config, model, args, &scene)?;
     let setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
+    let setup = router::with(choices, setup);
     let (agent, orders, events) = start(setup);
     let (requests, asked) = mpsc::channel(CHANNEL);
     let helper = tokio::spawn(actions::answer(outside, asked, orders.clone()));
