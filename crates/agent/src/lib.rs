@@ -30,6 +30,7 @@ pub mod sessions;
 pub mod settings;
 mod shorten;
 pub mod talk;
+pub mod tasks;
 pub mod tools;
 mod turn;
 mod undo;

@@ -122,6 +122,10 @@ pub const CHECKS_A_TURN_MAX: u32 = 4;
 /// Names in a text that are looked for as files, to see how much it is about.
 pub const ROUTED_FILES_MAX: usize = 32;
 
+/// Of a list of tasks, and how many steps it has.
+pub const TASKS_BYTES_MAX: usize = 256 << 10;
+pub const TASKS_STEPS_MAX: usize = 200;
+
 /// Of a task that is repeated to another model.
 pub const TASK_REPEATED_BYTES_MAX: usize = 4 << 10;
 

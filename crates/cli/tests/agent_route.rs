@@ -161,3 +161,73 @@ fn a_router_that_suggests_changes_nothing() {
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("there is no profile \"nobody\""), "{}", stderr(&output));
 }
+
+#[test]
+fn the_steps_of_a_list_run_on_their_models() {
+    let edit = json!({"name": "edit", "arguments": {"path": "a.txt", "old": "", "new": "planted"}});
+    let edit = format!("<tool_call>\n{edit}\n</tool_call>");
+    let list = "Be brief.\n\n1. [FAST] plant it\n2. [x] long done\n3. [DEEP] count\n   and wait\n4. look\n";
+    let two = Two::start(
+        &[("Be brief.\n\nplant it", edit.as_str()), ("", "Quick.")],
+        &[("Be brief.\n\ncount\n   and wait", "Counted."), ("", "Long.")],
+        &[("plan.md", list)],
+        "off",
+    );
+    let output = two.exec(&["--json", "--tasks", "plan.md"]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
+    assert_eq!(two.says("a.txt"), "planted\n");
+    let events = events(&output);
+    let steps: Vec<_> = of_kind(&events, "flint.step.completed")
+        .iter()
+        .map(|event| {
+            (
+                event["step"].as_u64().unwrap(),
+                event["model_served"].as_str(),
+                event["result"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let skipped = (2, None, "ticked off already");
+    assert_eq!(steps, [(1, Some(MODEL), "done"), skipped, (3, Some(DEEP), "done"), (4, Some(MODEL), "done")]);
+    // One session, whatever the model: all of it is in one file.
+    assert_eq!(of_kind(&events, "thread.started").len(), 1);
+    let records = records(two.fast.home.path(), &events);
+    assert!(
+        records.contains("plant it") && records.contains("Counted.") && records.contains("Quick."),
+        "{records}"
+    );
+    let table = stderr(&output);
+    assert!(table.lines().any(|line| line.trim_start().starts_with(&format!("3  {DEEP}"))), "{table}");
+}
+
+#[test]
+fn a_step_that_fails_ends_the_list_unless_it_is_to_go_on() {
+    let list = "- [FAST] look at a.txt\n- [DEEP] correct a.txt\n- look at a.txt again\n";
+    let two = Two::start(
+        &[("", "I cannot.")],
+        &[("wrong\n```", "```\nright\n```\n"), ("", "Long.")],
+        &[("plan.md", list), ("none.md", "Do it.\n"), ("a.txt", "wrong\n")],
+        "off",
+    );
+    let check = "grep -q right a.txt";
+    let output = two.exec(&["--tasks", "plan.md", "--verify", check]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("step 1: the check failed") && said.contains("2 more were not begun"), "{said}");
+    // The first step fails again, the second makes it right, and the exit code is that of the first.
+    let output = two.exec(&["--tasks", "plan.md", "--keep-going", "--verify", check]);
+    let said = stderr(&output);
+    assert_eq!((output.status.code(), two.says("a.txt").as_str()), (Some(6), "right\n"), "{said}");
+    let done = |start: &str| said.lines().rfind(|line| line.starts_with(start)).unwrap().ends_with("done");
+    assert_eq!([done("   1  "), done("   2  "), done("   3  ")], [false, true, true], "{said}");
+    let output = two.exec(&["--tasks", "none.md"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1. [FAST] Rename"), "{}", stderr(&output));
+    let output = two.exec(&["--tasks", "plan.md", "-c", "router.deep=nobody"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    std::fs::write(two.fast.home.path().join("config.toml"), format!("model = \"{MODEL}\"\n")).unwrap();
+    let output = two.exec(&["--tasks", "plan.md"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let words = "line 1 has a tag for the real-time model, and router.realtime names no profile";
+    assert!(stderr(&output).contains(words), "{}", stderr(&output));
+}

@@ -6,6 +6,7 @@ mod exec;
 mod own;
 mod router;
 mod session;
+mod tasks;
 mod terminal;
 mod trust;
 mod variants;

@@ -6,8 +6,10 @@ use crate::config::Config;
 use crate::error::CliError;
 use flint_agent::Setup;
 use flint_agent::config::Source;
+use flint_agent::route::To;
 use flint_agent::router::{Choices, Mode, Side};
 use flint_agent::settings::OF_MODEL;
+use flint_agent::tasks::Step;
 
 /// What there is to choose from, and what a person should know about it.
 #[derive(Default)]
@@ -16,34 +18,41 @@ pub struct Known {
     notices: Vec<String>,
 }
 
-/// Who names a profile or a model for this run has chosen: then there is no router.
+/// Who names a profile or a model for this run has chosen: then there is no router. Steps with tags need their models all
+/// the same.
 pub fn choices(
     config: &Config,
     model: &ModelArgs,
     args: &AgentArgs,
     scene: &Scene,
+    steps: &[Step],
 ) -> Result<Known, CliError> {
     let settings = &scene.loaded.config;
-    let mode = Mode::parse(settings.text("router.mode"));
+    let set = settings.text("router.mode");
     let named = settings.place("model").is_some_and(|place| place.source >= Source::Environment);
-    if mode == Mode::Off || args.profile.is_some() || named {
-        return Ok(Known::default());
-    }
+    let mode = if args.profile.is_some() || named { Mode::Off } else { Mode::parse(set) };
     let mut known = Known::default();
-    let mut side = |key: &str| {
-        let name = settings.text(key).ok_or_else(|| {
-            missing(&format!("router.mode is {:?}", settings.text("router.mode").unwrap_or_default()), key)
-        })?;
-        known.side(config, model, args, scene, name)
+    let mut side = |to: To, key: &str| {
+        let tagged = steps.iter().find(|step| step.to == Some(to) && !step.done);
+        let why = match (mode, tagged) {
+            (Mode::Off, None) => return Ok(None),
+            (_, Some(step)) => format!("line {} has a tag for the {to} model", step.line),
+            (_, None) => format!("router.mode is {:?}", set.unwrap_or_default()),
+        };
+        let name = settings.text(key).ok_or_else(|| missing(&why, key))?;
+        known.side(config, model, args, scene, name).map(Some)
     };
-    let (realtime, deep) = (side("router.realtime")?, side("router.deep")?);
-    if (&realtime.settings.model, &realtime.provider.base_url)
-        == (&deep.settings.model, &deep.provider.base_url)
-    {
-        let (one, other, model) = (&realtime.profile, &deep.profile, &deep.settings.model);
-        known.notices.push(format!("the router has no choice: {one:?} and {other:?} both ask {model:?}"));
+    let (realtime, deep) = (side(To::Realtime, "router.realtime")?, side(To::Deep, "router.deep")?);
+    if realtime.is_none() && deep.is_none() {
+        return Ok(known);
     }
-    known.choices = Some(Choices { mode, realtime: Some(realtime), deep: Some(deep) });
+    if let (Some(one), Some(other)) = (&realtime, &deep)
+        && (&one.settings.model, &one.provider.base_url) == (&other.settings.model, &other.provider.base_url)
+    {
+        let (names, model) = ((&one.profile, &other.profile), &one.settings.model);
+        known.notices.push(format!("there is no choice: {:?} and {:?} both ask {model:?}", names.0, names.1));
+    }
+    known.choices = Some(Choices { mode, realtime, deep });
     Ok(known)
 }
 

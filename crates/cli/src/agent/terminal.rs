@@ -67,7 +67,7 @@ async fn one_session(
     let (session, records) = take(config, open)?;
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
     let outside = Outside::new(config, &scene, &id);
-    let choices = router::choices(config, model, args, &scene)?;
+    let choices = router::choices(config, model, args, &scene, &[])?;
     let setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
     let setup = router::with(choices, setup);
     let (agent, orders, events) = start(setup);
