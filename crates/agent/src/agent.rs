@@ -12,7 +12,7 @@ use crate::sessions::{Session, SessionError};
 use crate::settings::Settings;
 use crate::talk::{Event, How, Item, Limit, Order, Outcome, Served, State};
 use crate::tools::Workshop;
-use crate::turn::Stop;
+use crate::turn::{Diagnosis, Stop};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -59,6 +59,7 @@ pub struct Agent {
     past: Vec<Item>, // of a session that is taken up again
     pub(crate) must: Option<Must>,
     pub(crate) router: Option<Router>,
+    pub(crate) diagnosis: Diagnosis,
     pub(crate) boldness: u32, // checks that failed in this turn
     pub(crate) asked_window: bool,
     pub(crate) shortened_at: Option<usize>, // items that were left
@@ -124,6 +125,7 @@ impl Agent {
             past: if tells_past { crate::replay::items(&records) } else { Vec::new() },
             must: None,
             router,
+            diagnosis: Diagnosis::default(),
             boldness: 0,
             asked_window: false,
             shortened_at: None,

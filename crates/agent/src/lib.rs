@@ -11,6 +11,7 @@ mod agent;
 pub mod approve;
 pub mod client;
 pub mod config;
+pub mod diagnose;
 pub mod facts;
 pub mod files;
 pub mod headless;

@@ -25,6 +25,7 @@ pub struct Settings {
     pub docs_bytes: usize, // of AGENTS.md
     pub docs_names: Vec<String>,
     pub verify: Option<String>,
+    pub diagnostics: Option<String>,
     pub always_verify: bool,           // also where nothing was changed
     pub schema: Option<Value>,         // of the last answer
     pub temperature: Option<f64>,      // none: the server's
@@ -70,6 +71,7 @@ impl Settings {
             docs_bytes: tokens("project_doc_max_bytes").map_or(32 << 10, |bytes: u64| bytes as usize),
             docs_names: config.texts("project_doc_fallback_filenames"),
             verify: text("verify_command"),
+            diagnostics: text("diagnostics_command"),
             always_verify: false,
             schema: None,
             temperature: None,

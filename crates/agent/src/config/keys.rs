@@ -124,6 +124,12 @@ pub const KEYS: &[Key] = &[
         "What is run after an edit, to see whether it is right.",
     ),
     key(
+        "diagnostics_command",
+        Kind::Text,
+        Project::Never,
+        "What is run after an edit, such as `cargo check --message-format short`: what is new goes back to the model.",
+    ),
+    key(
         "router.mode",
         Kind::Choice(&["off", "suggest", "auto"]),
         Project::Never,

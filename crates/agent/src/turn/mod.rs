@@ -3,6 +3,7 @@
 mod answer;
 mod call;
 mod check;
+mod diagnose;
 mod rewrite;
 mod run;
 
@@ -14,6 +15,7 @@ use crate::prompt;
 use crate::sessions::SessionError;
 use crate::talk::{Event, Failure, Figures, Item, Outcome, State, What};
 use call::Call;
+pub(crate) use diagnose::Diagnosis;
 use std::time::Instant;
 
 /// Why a turn goes no further.
@@ -95,6 +97,7 @@ impl Agent {
 
     async fn work(&mut self, text: &str, turn: &mut Turn) -> Result<(), Stop> {
         self.boldness = 0;
+        self.begin_diagnosis();
         self.rewind.begin(text, self.log.items().len());
         let (said, shown) = prompt::with_files(text, self.workshop.root());
         turn.target = shown.first().cloned();
