@@ -60,7 +60,8 @@ pub struct Agent {
     pub(crate) must: Option<Must>,
     pub(crate) router: Option<Router>,
     pub(crate) diagnosis: Diagnosis,
-    pub(crate) boldness: u32, // checks that failed in this turn
+    pub(crate) ignored_told: Vec<String>, // settings without effect, in words
+    pub(crate) boldness: u32,             // checks that failed in this turn
     pub(crate) asked_window: bool,
     pub(crate) shortened_at: Option<usize>, // items that were left
 }
@@ -126,6 +127,7 @@ impl Agent {
             must: None,
             router,
             diagnosis: Diagnosis::default(),
+            ignored_told: Vec::new(),
             boldness: 0,
             asked_window: false,
             shortened_at: None,

@@ -16,6 +16,7 @@ pub mod facts;
 pub mod files;
 pub mod headless;
 pub mod history;
+mod ignored;
 pub mod limits;
 pub mod patch;
 pub mod prompt;

@@ -86,12 +86,6 @@ impl Agent {
         };
         self.tell(Event::Probed(Box::new(probe))).await;
     }
-
-    /// Settings that the last response said to have had no effect.
-    fn ignored(&self) -> Vec<String> {
-        let ignored = self.served.iter().flat_map(|served| &served.ignored);
-        ignored.map(|field| format!("{field}: this model or server has no use for it")).collect()
-    }
 }
 
 /// Tokens that a model of a server can hold, if it says so soon: a turn waits for it.

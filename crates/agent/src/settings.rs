@@ -1,12 +1,28 @@
 //! What the settings mean to a session.
 
 use crate::approve::Policy;
-use crate::config::Config;
+use crate::config::{Config, Place};
 use crate::provider::Provider;
 use flint_sandbox::Mode;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// A setting that is a field of every request, and who says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub key: &'static str,
+    pub field: &'static str,
+    pub place: Place,
+}
+
+/// Settings and the fields that they become.
+const FIELDS: [(&str, &str); 4] = [
+    ("model_reasoning_effort", "reasoning.effort"),
+    ("model_reasoning_summary", "reasoning.summary"),
+    ("model_verbosity", "text.verbosity"),
+    ("service_tier", "service_tier"),
+];
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -30,6 +46,7 @@ pub struct Settings {
     pub schema: Option<Value>,         // of the last answer
     pub temperature: Option<f64>,      // none: the server's
     pub shown_folder: Option<PathBuf>, // as the model is told it; none: as it is
+    pub said: Vec<Said>,               // what a model may have no use for
 }
 
 /// Settings that come with a profile when the router takes its model: no right, no check.
@@ -76,6 +93,7 @@ impl Settings {
             schema: None,
             temperature: None,
             shown_folder: None,
+            said: FIELDS.iter().filter_map(|(key, field)| said(config, key, field)).collect(),
         }
     }
 
@@ -90,6 +108,7 @@ impl Settings {
         self.window_tokens = other.window_tokens;
         self.compact_at_tokens = other.compact_at_tokens;
         self.instructions = other.instructions;
+        self.said = other.said;
     }
 
     /// The fields of a request that say how, not what.
@@ -124,6 +143,10 @@ impl Settings {
         }
         fields
     }
+}
+
+fn said(config: &Config, key: &'static str, field: &'static str) -> Option<Said> {
+    Some(Said { key, field, place: config.place(key)?.clone() })
 }
 
 /// A provider that the settings describe; none: nothing is said about it.

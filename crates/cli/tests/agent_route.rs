@@ -231,3 +231,29 @@ fn a_step_that_fails_ends_the_list_unless_it_is_to_go_on() {
     let words = "line 1 has a tag for the real-time model, and router.realtime names no profile";
     assert!(stderr(&output).contains(words), "{}", stderr(&output));
 }
+
+#[test]
+fn a_setting_that_the_model_ignores_is_told_once_with_its_line() {
+    let two =
+        Two::start(&[("", "Quick.")], &[("", "Long.")], &[("plan.md", "1. a\n2. b\n3. [DEEP] c\n")], "off");
+    let path = two.fast.home.path().join("config.toml");
+    let settings = std::fs::read_to_string(&path).unwrap();
+    // Above all tables, and in the other model's profile; neither model thinks.
+    let settings = format!("model_reasoning_effort = \"high\"\n{settings}");
+    let settings = settings.replace("[profiles.long]\n", "[profiles.long]\nmodel_verbosity = \"low\"\n");
+    std::fs::write(&path, settings).unwrap();
+    let output = two.exec(&["--tasks", "plan.md", "-c", "service_tier=priority"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let told: Vec<&str> = said.lines().filter(|line| line.contains("has no effect")).collect();
+    let file = path.display();
+    assert_eq!(
+        told,
+        [
+            format!("note: {file}:1: `model_reasoning_effort` has no effect: {MODEL} has no use for it"),
+            format!("note: {file}:1: `model_reasoning_effort` has no effect: {DEEP} has no use for it"),
+            format!("note: {file}:14: `model_verbosity` has no effect: {DEEP} has no use for it"),
+        ],
+        "{said}"
+    );
+}

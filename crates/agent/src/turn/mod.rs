@@ -186,6 +186,7 @@ impl Agent {
         figures.served = Some(ended.served.clone());
         self.served = Some(ended.served.clone());
         self.flint = ended.flint;
+        self.tell_ignored(&ended.served).await;
         if let Some(why) = &ended.cache_break {
             self.tell(Event::Notice { text: format!("the prompt was read anew: {why}") }).await;
         }
