@@ -67,10 +67,15 @@ pub(crate) struct Router {
 /// Tokens from which on it matters how much the real-time model holds.
 const LONG_TOKENS: u64 = 2_000;
 
+/// Files that another model is told were changed.
+const FILES_TOLD_MAX: usize = 20;
+
 impl Router {
     pub fn new(choices: Choices, settings: &Settings, provider: &Provider) -> Router {
         let own = Side { profile: String::new(), settings: settings.clone(), provider: provider.clone() };
-        Router { choices, own, at: None, next: None, tokens: 0, asked_window: false }
+        // Whoever routes by itself begins with the real-time model: its prompt is made warm while a person types.
+        let at = (choices.mode == Mode::Auto).then_some(To::Realtime);
+        Router { choices, own, at, next: None, tokens: 0, asked_window: false }
     }
 
     fn side(&self, to: Option<To>) -> Option<&Side> {
@@ -182,9 +187,12 @@ impl Agent {
                 files.push(&saved.path);
             }
         }
-        let files = match files.is_empty() {
-            true => "It changed no file.".to_owned(),
-            false => format!("It changed {}.", files.join(", ")),
+        let more = files.len().saturating_sub(FILES_TOLD_MAX);
+        files.truncate(FILES_TOLD_MAX);
+        let files = match (files.is_empty(), more) {
+            (true, _) => "It changed no file.".to_owned(),
+            (false, 0) => format!("It changed {}.", files.join(", ")),
+            (false, more) => format!("It changed {} and {more} more.", files.join(", ")),
         };
         let FailedCheck { command, output, .. } = failed;
         let output = output.trim_end();

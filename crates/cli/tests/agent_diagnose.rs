@@ -92,3 +92,18 @@ fn a_linter_that_fails_without_a_word_about_code_is_no_good_news() {
         stderr(&output)
     );
 }
+
+#[test]
+fn an_answer_waits_for_no_linter() {
+    let server = Server::scripted(&[("", "Good day.")], 5_000.0);
+    let folder = workspace("one\n");
+    let began = std::time::Instant::now();
+    let output = exec(&server, folder.path(), &["-c", "diagnostics_command='sleep 50'", "hello"]);
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(0), "Good day.\n"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(began.elapsed().as_secs() < 40, "{:?}", began.elapsed());
+}

@@ -4,9 +4,9 @@ mod support;
 
 use serde_json::{Value, json};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use support::server::Server;
-use support::{MODEL, flint, model_file, stderr, stdout};
+use support::{MODEL, Terminal, flint, model_file, stderr, stdout};
 
 const DEEP: &str = "deeper";
 
@@ -38,11 +38,15 @@ impl Two {
         Two { fast, deep, folder }
     }
 
-    fn exec(&self, args: &[&str]) -> Output {
+    fn flint(&self) -> Command {
         let mut command = flint();
         command.env("FLINT_HOME", self.fast.home.path()).env("DEEP_KEY", &self.deep.key);
-        command.current_dir(self.folder.path()).stdin(Stdio::null());
-        command.arg("exec").args(args).output().unwrap()
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    fn exec(&self, args: &[&str]) -> Output {
+        self.flint().stdin(Stdio::null()).arg("exec").args(args).output().unwrap()
     }
 
     fn says(&self, file: &str) -> String {
@@ -256,4 +260,24 @@ fn a_setting_that_the_model_ignores_is_told_once_with_its_line() {
         ],
         "{said}"
     );
+}
+
+#[test]
+fn the_terminal_goes_from_one_model_to_the_other_and_back() {
+    let two = Two::start(&[("", "Quick.")], &[("", "Long.")], &[("a.txt", "a\n"), ("b.txt", "b\n")], "auto");
+    let mut terminal = Terminal::open(two.flint().env("TERM", "xterm-256color"));
+    terminal.wait_for("Do you trust it?");
+    terminal.press("n\n");
+    terminal.wait_for("\x1b[?1049h");
+    terminal.press("what is a.txt?\r");
+    terminal.wait_for("Quick.");
+    terminal.wait_for("enter sends");
+    terminal.press("compare a.txt and b.txt\r");
+    terminal.wait_for("Long.");
+    terminal.wait_for("enter sends");
+    terminal.press("[FAST] again\r");
+    terminal.wait_for("Quick.");
+    terminal.press("\x03\x03\x03");
+    terminal.wait_for("flint resume");
+    assert_eq!(terminal.wait().code(), Some(0));
 }

@@ -133,7 +133,7 @@ impl Agent {
                     Ok(output) => output,
                     Err(stop) => {
                         stopped = Some(stop);
-                        "The user stopped this.".to_owned()
+                        "The user stopped this; what was done by then stays.".to_owned()
                     }
                 },
                 Some(_) => "Not done: the user stopped the turn.".to_owned(),

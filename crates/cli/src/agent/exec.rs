@@ -30,12 +30,12 @@ pub fn exec(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<u8, C
     if args.variants.is_some() {
         return finish(&variants::run(config, model, args, scene, &prompt)?, args);
     }
-    let provider = scene.provider(config, model)?;
+    let choices = router::choices(config, model, &headless, &scene, &[])?;
+    let provider = router::provider(config, model, &mut scene, &choices)?;
     let (session, records) = match resumed {
         Some(id) => session::resume(config, id)?,
         None => (session::new(config)?, Vec::new()),
     };
-    let choices = router::choices(config, model, &headless, &scene, &[])?;
     let setup = router::with(choices, Setup { records, ..scene.setup(config, provider, session)? });
     let ending = run(setup, args, async |orders, events, audience| {
         headless::run(prompt, orders, events, audience).await

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::error::CliError;
 use flint_agent::Setup;
 use flint_agent::config::Source;
+use flint_agent::provider::Provider;
 use flint_agent::route::To;
 use flint_agent::router::{Choices, Mode, Side};
 use flint_agent::settings::OF_MODEL;
@@ -54,6 +55,22 @@ pub fn choices(
     }
     known.choices = Some(Choices { mode, realtime, deep });
     Ok(known)
+}
+
+/// Who is asked first: with a router that goes by itself the real-time model, else whom the settings name.
+pub fn provider(
+    config: &Config,
+    model: &ModelArgs,
+    scene: &mut Scene,
+    known: &Known,
+) -> Result<Provider, CliError> {
+    match &known.choices {
+        Some(Choices { mode: Mode::Auto, realtime: Some(side), .. }) => {
+            scene.settings.take_model(&side.settings);
+            Ok(side.provider.clone())
+        }
+        Some(_) | None => scene.provider(config, model),
+    }
 }
 
 /// A session with them.

@@ -25,8 +25,8 @@ pub fn run(config: &Config, model: &ModelArgs, args: &ExecArgs, file: &Path) -> 
     let list = Tasks::parse(&read(file)?)
         .map_err(|error| CliError::Usage(format!("{}: {error}", file.display())))?;
     let (mut scene, headless) = exec::scene(config, model, args)?;
-    let provider = scene.provider(config, model)?;
     let choices = router::choices(config, model, &headless, &scene, &list.steps)?;
+    let provider = router::provider(config, model, &mut scene, &choices)?;
     let setup = router::with(choices, scene.setup(config, provider, session::new(config)?)?);
     let mut done = Vec::new();
     let ending = exec::run(setup, args, async |orders, events, audience| {

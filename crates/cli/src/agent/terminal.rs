@@ -63,11 +63,11 @@ async fn one_session(
     open: Open,
 ) -> Result<(Ended, String), CliError> {
     let mut scene = Scene::read(config, model, args)?;
-    let provider = scene.provider(config, model)?;
+    let choices = router::choices(config, model, args, &scene, &[])?;
+    let provider = router::provider(config, model, &mut scene, &choices)?;
     let (session, records) = take(config, open)?;
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
     let outside = Outside::new(config, &scene, &id);
-    let choices = router::choices(config, model, args, &scene, &[])?;
     let setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
     let setup = router::with(choices, setup);
     let (agent, orders, events) = start(setup);
