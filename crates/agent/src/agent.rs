@@ -216,7 +216,8 @@ impl Agent {
             Order::Withdraw { number } => self.withdraw(number).await?,
             Order::Model { name } => {
                 self.settings.model = name;
-                if self.router.as_mut().is_some_and(Router::retire) {
+                // Nobody else chooses any more.
+                if self.router.take().is_some_and(|router| router.chooses()) {
                     let text = "the router is off: you have chosen a model".to_owned();
                     self.tell(Event::Notice { text }).await;
                 }

@@ -103,9 +103,9 @@ impl Router {
         self.next = to;
     }
 
-    /// A person has chosen a model: nobody else chooses any more. Whether that is news.
-    pub fn retire(&mut self) -> bool {
-        std::mem::take(&mut self.choices.mode) != Mode::Off
+    /// Whether it has a say where nobody else has.
+    pub fn chooses(&self) -> bool {
+        self.choices.mode != Mode::Off
     }
 
     /// For all of them.

@@ -277,6 +277,12 @@ fn the_terminal_goes_from_one_model_to_the_other_and_back() {
     terminal.wait_for("enter sends");
     terminal.press("[FAST] again\r");
     terminal.wait_for("Quick.");
+    terminal.wait_for("enter sends");
+    // Who chooses a model has the last word.
+    terminal.press(&format!("/model {MODEL}\r"));
+    terminal.wait_for("router is off");
+    terminal.press("compare a.txt and b.txt once more\r");
+    terminal.wait_for("Quick.");
     terminal.press("\x03\x03\x03");
     terminal.wait_for("flint resume");
     assert_eq!(terminal.wait().code(), Some(0));
