@@ -7,11 +7,12 @@ use crate::history::{Log, Record, user};
 use crate::limits::WAITING_MAX;
 use crate::provider::Provider;
 use crate::rewind::Rewind;
+use crate::router::{Choices, Router};
 use crate::sessions::{Session, SessionError};
 use crate::settings::Settings;
 use crate::talk::{Event, How, Item, Limit, Order, Outcome, Served, State};
 use crate::tools::Workshop;
-use crate::turn::Stop;
+use crate::turn::{Diagnosis, Stop};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -28,9 +29,10 @@ pub struct Setup {
     pub tells_past: bool,    // what they say is told again
     pub workshop: Workshop,
     pub approvals: Approvals,
-    pub book: Book,           // where rules for projects are kept
-    pub project: PathBuf,     // that they are about
-    pub notices: Vec<String>, // what a person should know from the beginning
+    pub book: Book,               // where rules for projects are kept
+    pub project: PathBuf,         // that they are about
+    pub notices: Vec<String>,     // what a person should know from the beginning
+    pub choices: Option<Choices>, // models for the router
 }
 
 #[derive(Debug)]
@@ -56,7 +58,10 @@ pub struct Agent {
     pub(crate) notices: Vec<String>,
     past: Vec<Item>, // of a session that is taken up again
     pub(crate) must: Option<Must>,
-    pub(crate) boldness: u32, // checks that failed in this turn
+    pub(crate) router: Option<Router>,
+    pub(crate) diagnosis: Diagnosis,
+    pub(crate) ignored_told: Vec<String>, // settings without effect, in words
+    pub(crate) boldness: u32,             // checks that failed in this turn
     pub(crate) asked_window: bool,
     pub(crate) shortened_at: Option<usize>, // items that were left
 }
@@ -91,11 +96,13 @@ impl Agent {
             book,
             project,
             notices,
+            choices,
         } = setup;
         let records = crate::history::records(&records);
         let waiting = crate::history::waiting(&records).into_iter();
         // Others are asked who they are by their first answer.
         let flint = provider.id == crate::settings::OWN;
+        let router = choices.map(|choices| Router::new(choices, &settings, &provider));
         let client = Client::new(provider, &session.id);
         Agent {
             client,
@@ -118,6 +125,9 @@ impl Agent {
             notices,
             past: if tells_past { crate::replay::items(&records) } else { Vec::new() },
             must: None,
+            router,
+            diagnosis: Diagnosis::default(),
+            ignored_told: Vec::new(),
             boldness: 0,
             asked_window: false,
             shortened_at: None,
@@ -139,8 +149,13 @@ impl Agent {
                     },
                 },
             };
-            if self.turn(&text).await? == Next::End {
-                return Ok(());
+            let mut text = self.routed(text).await;
+            loop {
+                match self.turn(&text).await? {
+                    Next::End => return Ok(()),
+                    Next::Turn => break,
+                    Next::Again { words } => text = words,
+                }
             }
         }
     }
@@ -183,6 +198,7 @@ impl Agent {
             | Order::Withdraw { .. }
             | Order::Model { .. }
             | Order::Fast { .. }
+            | Order::Route { .. }
             | Order::Probe => self.at_any_time(order).await?,
             // Nothing runs that these could be about.
             Order::Interrupt | Order::Decide { .. } | Order::End => {}
@@ -198,10 +214,19 @@ impl Agent {
                 self.wait(number, text).await?;
             }
             Order::Withdraw { number } => self.withdraw(number).await?,
-            Order::Model { name } => self.settings.model = name,
-            Order::Fast { on } => {
-                self.settings.tier = Some(if on { "priority" } else { "default" }.to_owned())
+            Order::Model { name } => {
+                self.settings.model = name;
+                // Nobody else chooses any more.
+                if self.router.take().is_some_and(|router| router.chooses()) {
+                    let text = "the router is off: you have chosen a model".to_owned();
+                    self.tell(Event::Notice { text }).await;
+                }
             }
+            Order::Fast { on } => {
+                self.settings.tier = Some(if on { "priority" } else { "default" }.to_owned());
+                self.router.iter_mut().for_each(|router| router.set_tier(&self.settings.tier));
+            }
+            Order::Route { to } => self.router.iter_mut().for_each(|router| router.order(to)),
             Order::Probe => self.probe().await,
             Order::Compact | Order::Undo | Order::Redo => {
                 let text = "a turn is running: interrupt it, or wait until it has ended".to_owned();
@@ -281,9 +306,13 @@ impl Agent {
 }
 
 /// What comes after a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
     Turn,
+    /// At once, with these words, by another model.
+    Again {
+        words: String,
+    },
     End,
 }
 

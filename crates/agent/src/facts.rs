@@ -8,9 +8,20 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Fact {
-    Ran { command: String, code: Option<i32> },
-    Changed { path: String, sha256: Option<String> }, // none: it is gone
-    Checked { command: String, passed: bool },
+    Ran {
+        command: String,
+        code: Option<i32>,
+    },
+    Changed {
+        path: String,
+        sha256: Option<String>,
+    }, // none: it is gone
+    Checked {
+        command: String,
+        passed: bool,
+        #[serde(default)]
+        took_ms: Option<u64>, // none: written by an earlier version
+    },
 }
 
 impl fmt::Display for Fact {
@@ -22,8 +33,8 @@ impl fmt::Display for Fact {
                 write!(out, "changed {path}: sha256 {}", sha256.get(..12).unwrap_or(sha256))
             }
             Fact::Changed { path, sha256: None } => write!(out, "deleted {path}"),
-            Fact::Checked { command, passed: true } => write!(out, "checked with `{command}`: passed"),
-            Fact::Checked { command, passed: false } => write!(out, "checked with `{command}`: failed"),
+            Fact::Checked { command, passed: true, .. } => write!(out, "checked with `{command}`: passed"),
+            Fact::Checked { command, passed: false, .. } => write!(out, "checked with `{command}`: failed"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The agent without a terminal: one turn, its events as lines of JSON or as words, and an exit code.
 
 use crate::talk::{
-    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, State,
-    StepState, What,
+    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, Routed,
+    State, StepState, What,
 };
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -48,7 +48,7 @@ pub async fn run(
     events: &mut mpsc::Receiver<Event>,
     audience: &mut (dyn Audience + Send),
 ) -> io::Result<Ending> {
-    let (mut message, mut needs) = (String::new(), None);
+    let (mut message, mut needs, mut again) = (String::new(), None, false);
     // An agent that is gone closes its events too.
     let _ = orders.send(Order::Submit { text: prompt }).await;
     while let Some(event) = events.recv().await {
@@ -63,6 +63,9 @@ pub async fn run(
                 let _ = orders.send(Order::Decide { item: question.item, decision }).await;
                 let _ = orders.send(Order::Interrupt).await;
             }
+            Event::Routed { how: Routed::Escalated, .. } => again = true,
+            // Another turn follows by itself, and how that one ends counts.
+            Event::TurnEnded { .. } if again => (again, message) = (false, String::new()),
             Event::TurnEnded { outcome, figures } => {
                 let outcome = needs.map_or(outcome, |error| Outcome::Failed { error });
                 return Ok(ending(outcome, message, *figures));
@@ -128,6 +131,8 @@ pub fn line(event: &Event) -> Option<Value> {
             Some(json!({"type": "error", "message": format!("{text:?} was not said: {why}")}))
         }
         Event::Notice { text } => Some(json!({"type": "flint.notice", "message": text})),
+        Event::Routed { profile, model, why, how } => Some(json!({
+            "type": "flint.routed", "profile": profile, "model": model, "why": why, "how": routed(*how)})),
         Event::Connection(_)
         | Event::ItemGrew { .. }
         | Event::Asked(_)
@@ -164,6 +169,26 @@ fn item(item: &Item) -> Option<Value> {
     };
     json["id"] = item.id.as_str().into();
     Some(json)
+}
+
+fn routed(how: Routed) -> &'static str {
+    match how {
+        Routed::Suggested => "suggested",
+        Routed::Chosen => "chosen",
+        Routed::Escalated => "escalated",
+    }
+}
+
+/// What the router did, in a line.
+pub fn routed_words(profile: &str, model: &str, why: &str, how: Routed) -> String {
+    let profile = if profile.is_empty() { "the settings" } else { profile };
+    let model = if model.is_empty() { "the server's own model" } else { model };
+    let verb = match how {
+        Routed::Suggested => "would take",
+        Routed::Chosen => "takes",
+        Routed::Escalated => "goes on with",
+    };
+    format!("the router {verb} {profile} ({model}): {why}")
 }
 
 fn status(progress: Progress) -> &'static str {
@@ -216,6 +241,9 @@ pub fn words(event: &Event) -> Option<String> {
         Event::ItemGrew { .. } => None,
         Event::ItemEnded(item) => ended(&item.what),
         Event::Notice { text } => Some(format!("note: {text}")),
+        Event::Routed { profile, model, why, how } => {
+            Some(format!("note: {}", routed_words(profile, model, why, *how)))
+        }
         Event::Connection(Connection::Lost { why }) => Some(format!("note: {why}")),
         Event::Connection(Connection::Requests { why }) => {
             Some(format!("note: no WebSocket, a request for each turn instead: {why}"))

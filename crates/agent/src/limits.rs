@@ -122,6 +122,25 @@ pub const WAITING_MAX: usize = 256;
 /// Times that a turn is told that its check failed.
 pub const CHECKS_A_TURN_MAX: u32 = 4;
 
+/// Names in a text that are looked for as files, to see how much it is about.
+pub const ROUTED_FILES_MAX: usize = 32;
+
+/// Of what a diagnostics command writes, of one of its lines, how many are compared, and how many a model is told of.
+pub const DIAGNOSTICS_BYTES_MAX: usize = 4 << 20;
+pub const DIAGNOSTIC_BYTES_MAX: usize = 600;
+pub const DIAGNOSTICS_MAX: usize = 2_000;
+pub const DIAGNOSTICS_TOLD_MAX: usize = 20;
+
+/// That a diagnostics command may take.
+pub const DIAGNOSTICS_SECONDS_MAX: u64 = 60;
+
+/// Of a list of tasks, and how many steps it has.
+pub const TASKS_BYTES_MAX: usize = 256 << 10;
+pub const TASKS_STEPS_MAX: usize = 200;
+
+/// Of a task that is repeated to another model.
+pub const TASK_REPEATED_BYTES_MAX: usize = 4 << 10;
+
 /// Of files that edits are held to.
 pub const EDITED_BYTES_MAX: usize = 96 << 10;
 

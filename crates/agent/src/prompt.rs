@@ -138,6 +138,19 @@ pub fn with_files(text: &str, root: &Root) -> (String, Vec<String>) {
     (said, shown)
 }
 
+/// Files that a text names and that are there, with their bytes; so many names are looked at.
+pub fn named(text: &str, folder: &Path, names_max: usize) -> Vec<(String, u64)> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    for word in words(text).take(names_max) {
+        let about = Name::new(word).ok().and_then(|name| folder.join(name.path()).metadata().ok());
+        let bytes = about.filter(std::fs::Metadata::is_file).map(|about| about.len());
+        if let Some(bytes) = bytes.filter(|_| !found.iter().any(|(other, _)| other == word)) {
+            found.push((word.to_owned(), bytes));
+        }
+    }
+    found
+}
+
 /// A text with files as they are now.
 pub fn showing(text: &str, paths: &[String], root: &Root) -> String {
     show(text, paths, root, &mut Vec::new())

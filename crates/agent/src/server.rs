@@ -1,7 +1,7 @@
 //! What the agent asks its server besides turns: to make a prompt warm, and what there is.
 
 use crate::agent::Agent;
-use crate::client::{Ask, ClientError, Incoming};
+use crate::client::{Ask, Client, ClientError, Incoming};
 use crate::talk::{Event, ModelState, Probe};
 use flint_sandbox::Mode;
 use serde_json::Value;
@@ -56,12 +56,7 @@ impl Agent {
     pub(crate) async fn window(&mut self) -> Option<u64> {
         if self.settings.window_tokens.is_none() && !self.asked_window {
             self.asked_window = true;
-            // The turn waits for it: a server that is slow to say does not say.
-            let got = timeout(WINDOW_TIME, self.client.get("models")).await;
-            let models = got.ok().and_then(Result::ok).map(|body| models(&body)).unwrap_or_default();
-            let own =
-                |model: &&ModelState| model.name == self.settings.model || self.settings.model.is_empty();
-            self.settings.window_tokens = models.iter().find(own).and_then(|model| model.window);
+            self.settings.window_tokens = window_of(&self.client, &self.settings.model).await;
         }
         self.settings.window_tokens
     }
@@ -92,12 +87,14 @@ impl Agent {
         };
         self.tell(Event::Probed(Box::new(probe))).await;
     }
+}
 
-    /// Settings that the last response said to have had no effect.
-    fn ignored(&self) -> Vec<String> {
-        let ignored = self.served.iter().flat_map(|served| &served.ignored);
-        ignored.map(|field| format!("{field}: this model or server has no use for it")).collect()
-    }
+/// Tokens that a model of a server can hold, if it says so soon: a turn waits for it.
+pub(crate) async fn window_of(client: &Client, name: &str) -> Option<u64> {
+    let got = timeout(WINDOW_TIME, client.get("models")).await;
+    let models = got.ok().and_then(Result::ok).map(|body| models(&body)).unwrap_or_default();
+    let own = |model: &&ModelState| model.name == name || name.is_empty();
+    models.iter().find(own).and_then(|model| model.window)
 }
 
 fn models(body: &Value) -> Vec<ModelState> {

@@ -1,13 +1,29 @@
 //! What the settings mean to a session.
 
 use crate::approve::Policy;
-use crate::config::Config;
+use crate::config::{Config, Place};
 use crate::limits::SESSIONS_BYTES;
 use crate::provider::Provider;
 use flint_sandbox::Mode;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// A setting that is a field of every request, and who says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub key: &'static str,
+    pub field: &'static str,
+    pub place: Place,
+}
+
+/// Settings and the fields that they become.
+const FIELDS: [(&str, &str); 4] = [
+    ("model_reasoning_effort", "reasoning.effort"),
+    ("model_reasoning_summary", "reasoning.summary"),
+    ("model_verbosity", "text.verbosity"),
+    ("service_tier", "service_tier"),
+];
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -27,11 +43,26 @@ pub struct Settings {
     pub docs_names: Vec<String>,
     pub sessions_bytes: u64, // of all together
     pub verify: Option<String>,
+    pub diagnostics: Option<String>,
     pub always_verify: bool,           // also where nothing was changed
     pub schema: Option<Value>,         // of the last answer
     pub temperature: Option<f64>,      // none: the server's
     pub shown_folder: Option<PathBuf>, // as the model is told it; none: as it is
+    pub said: Vec<Said>,               // what a model may have no use for
 }
+
+/// Settings that come with a profile when the router takes its model: no right, no check.
+pub const OF_MODEL: [&str; 9] = [
+    "model",
+    "model_provider",
+    "model_reasoning_effort",
+    "model_reasoning_summary",
+    "model_verbosity",
+    "service_tier",
+    "model_context_window",
+    "model_auto_compact_token_limit",
+    "developer_instructions",
+];
 
 /// The provider that is this program's own server.
 pub const OWN: &str = "flint";
@@ -60,11 +91,27 @@ impl Settings {
             docs_names: config.texts("project_doc_fallback_filenames"),
             sessions_bytes: number("history.max_bytes").unwrap_or(SESSIONS_BYTES),
             verify: text("verify_command"),
+            diagnostics: text("diagnostics_command"),
             always_verify: false,
             schema: None,
             temperature: None,
             shown_folder: None,
+            said: FIELDS.iter().filter_map(|(key, field)| said(config, key, field)).collect(),
         }
+    }
+
+    /// Asks another model from now on: takes what `OF_MODEL` names.
+    pub fn take_model(&mut self, other: &Settings) {
+        let other = other.clone();
+        self.model = other.model;
+        self.effort = other.effort;
+        self.summary = other.summary;
+        self.verbosity = other.verbosity;
+        self.tier = other.tier;
+        self.window_tokens = other.window_tokens;
+        self.compact_at_tokens = other.compact_at_tokens;
+        self.instructions = other.instructions;
+        self.said = other.said;
     }
 
     /// The fields of a request that say how, not what.
@@ -99,6 +146,10 @@ impl Settings {
         }
         fields
     }
+}
+
+fn said(config: &Config, key: &'static str, field: &'static str) -> Option<Said> {
+    Some(Said { key, field, place: config.place(key)?.clone() })
 }
 
 /// A provider that the settings describe; none: nothing is said about it.

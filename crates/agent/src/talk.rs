@@ -3,6 +3,7 @@
 //! The terminal, `flint exec` and the tests are equal: each sends `Order`s and folds `Event`s. An item is one thing that
 //! happened in a turn. It begins, may grow, and ends; its last form says all that the earlier ones did.
 
+use crate::route::To;
 use crate::rules::Rule;
 use std::time::Duration;
 
@@ -50,6 +51,10 @@ pub enum Order {
     /// From the next turn on.
     Model {
         name: String,
+    },
+    /// The next turn is for this model of the router's two; none: for the one that it would be for anyway.
+    Route {
+        to: Option<To>,
     },
     /// Turns are served sooner, at a higher price.
     Fast {
@@ -110,10 +115,26 @@ pub enum Event {
         tokens_after: u64,
     },
     Probed(Box<Probe>),
+    /// Which profile's model a turn is for, and why.
+    Routed {
+        profile: String, // empty: the session's own settings
+        model: String,
+        why: String,
+        how: Routed,
+    },
     /// Something a person should know: a setting that is ignored, a cache that broke.
     Notice {
         text: String,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routed {
+    /// It would be better there; nothing was changed.
+    Suggested,
+    Chosen,
+    /// The check failed: when this turn has ended, another one follows there.
+    Escalated,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

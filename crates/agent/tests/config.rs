@@ -44,28 +44,30 @@ fn the_last_who_says_something_counts_and_is_named() {
     let mut file = user(USER);
     let profiles = file.take_profiles();
     assert_eq!(profiles.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["deep", "quick"]);
+    let network = "sandbox_workspace_write.network_access";
     let built_in =
-        Layer::of(Source::Default, &[("model", Value::Text("a".into())), ("features.x", Value::Flag(true))]);
-    let flags = Layer::flags(["model_verbosity=low", "features.x=false"]).unwrap();
+        Layer::of(Source::Default, &[("model", Value::Text("a".into())), (network, Value::Flag(true))]);
+    let flags =
+        Layer::flags(["model_verbosity=low", "sandbox_workspace_write.network_access=false"]).unwrap();
     let (config, warnings) = resolve(&[built_in, file, profiles[0].1.clone(), flags]);
     assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(config.text("model"), Some("gpt-oss-120b"));
-    assert_eq!(config.flag("features.x"), Some(false));
+    assert_eq!(config.flag(network), Some(false));
     assert_eq!(config.names("model_providers"), ["work"]);
     let shown = "approval_policy = \"on-request\"  # /etc/flint/config.toml:3\n\
-                 features.x = false  # the command line\n\
                  model = \"gpt-oss-120b\"  # /etc/flint/config.toml:11\n\
                  model_providers.work.base_url = \"https://models.example/v1\"  # /etc/flint/config.toml:7\n\
                  model_providers.work.supports_websockets = true  # /etc/flint/config.toml:8\n\
                  model_reasoning_effort = \"high\"  # /etc/flint/config.toml:12\n\
                  model_verbosity = \"low\"  # the command line\n\
-                 sandbox_mode = \"workspace-write\"  # /etc/flint/config.toml:4\n";
+                 sandbox_mode = \"workspace-write\"  # /etc/flint/config.toml:4\n\
+                 sandbox_workspace_write.network_access = false  # the command line\n";
     assert_eq!(config.show(), shown);
 }
 
 #[test]
 fn what_means_nothing_is_warned_about() {
-    let text = "modle = \"x\"\n[model_providers.a]\nbase_ulr = \"y\"\n[tui]\ntheme = 1\n[sandbox_workspace_write]\nnetwork_acces = true\n";
+    let text = "modle = \"x\"\n[model_providers.a]\nbase_ulr = \"y\"\n[tui]\ntheme = 1\n[sandbox_workspace_write]\nnetwork_acces = true\n[features]\nx = true\n";
     let (config, warnings) = resolve(&[user(text)]);
     assert_eq!(config.show(), "");
     let expected = [
@@ -73,6 +75,7 @@ fn what_means_nothing_is_warned_about() {
         "/etc/flint/config.toml:3: nothing is called `model_providers.a.base_ulr`; did you mean `model_providers.a.base_url`?",
         "/etc/flint/config.toml:5: nothing is called `tui.theme`",
         "/etc/flint/config.toml:7: nothing is called `sandbox_workspace_write.network_acces`; did you mean `sandbox_workspace_write.network_access`?",
+        "/etc/flint/config.toml:9: nothing is called `features.x`",
     ];
     assert_eq!(warnings, expected);
 }
@@ -136,8 +139,8 @@ fn what_is_wrong_is_told_with_its_line() {
         "c.toml:1: `sandbox_mode` is \"none\", expected one of read-only, workspace-write, danger-full-access"
     );
     assert_eq!(
-        error("model_providers.a.request_max_retries = -1"),
-        "c.toml:1: `model_providers.a.request_max_retries` is -1, expected a whole number from 0 to 100"
+        error("model_providers.a.stream_max_retries = -1"),
+        "c.toml:1: `model_providers.a.stream_max_retries` is -1, expected a whole number from 0 to 100"
     );
     assert_eq!(error("model = 1979-05-27"), "c.toml:1: `model` is a date, expected a text");
     assert_eq!(
@@ -156,12 +159,16 @@ fn what_is_wrong_is_told_with_its_line() {
 
 #[test]
 fn names_reach_no_terminal_as_they_are() {
-    let (config, warnings) = resolve(&[user("features.\"\\u001b[2J\\n\" = true\n\"\\u009b31m\" = 1")]);
-    assert_eq!(config.show(), "features.\\u{1b}[2J\\n = true  # /etc/flint/config.toml:1\n");
+    let (config, warnings) =
+        resolve(&[user("projects.\"\\u001b[2J\\n\".trust_level = \"trusted\"\n\"\\u009b31m\" = 1")]);
+    assert_eq!(
+        config.show(),
+        "projects.\\u{1b}[2J\\n.trust_level = \"trusted\"  # /etc/flint/config.toml:1\n"
+    );
     assert_eq!(warnings, ["/etc/flint/config.toml:2: nothing is called `\\u{9b}31m`"]);
     assert_eq!(
-        error("features.\"\\u001b\" = 1"),
-        "c.toml:1: `features.\\u{1b}` is 1, expected true or false"
+        error("projects.\"\\u001b\".trust_level = 1"),
+        "c.toml:1: `projects.\\u{1b}.trust_level` is 1, expected one of untrusted, trusted"
     );
 }
 

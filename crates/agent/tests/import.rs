@@ -83,9 +83,6 @@ supports_websockets = true
 [projects."/srv/my app"]
 trust_level = "trusted"
 
-[features]
-goals = false
-
 [profiles.deep]
 model = "gpt-oss-120b"
 model_reasoning_effort = "high"
@@ -102,6 +99,7 @@ c.toml:22: `model_providers.work.http_headers.x-team` names a program or a host,
 c.toml:26: `model_providers.old.wire_api` is "chat", expected one of responses
 c.toml:33: `profiles.cloud.model_provider` needs the provider "openai", which Codex has built in: describe it as [model_providers.NAME] with a base_url, and import again
 c.toml:34: `profiles.cloud.model` needs the provider "openai", which Codex has built in: describe it as [model_providers.NAME] with a base_url, and import again
+c.toml:44: `features.goals` means nothing to Flint
 c.toml:47: `mcp_servers.docs.command` names a program or a host, and Flint has no key for it
 c.toml:48: `mcp_servers.docs.args` names a program or a host, and Flint has no key for it
 c.toml:49: `mcp_servers.docs.env.DOCS_TOKEN` is a secret or looks like one: put it in a variable and name that as the provider's env_key
@@ -138,7 +136,7 @@ fn a_whole_set_up_is_brought_over() {
     let import = brought(CODEX);
     assert_eq!(import.text, FLINT);
     assert_eq!(left(&import), LEFT);
-    assert_eq!((import.taken.len(), import.left.len()), (17, 15));
+    assert_eq!((import.taken.len(), import.left.len()), (16, 16));
     assert_eq!(import.taken[0].key, "model");
     assert_eq!(import.taken[0].place.to_string(), "c.toml:2");
     assert!(!format!("{import:?}").contains("not-for-you"));

@@ -197,6 +197,7 @@ impl AgentArgs {
         flint exec 'Add a --version flag to cli.py'\n  \
         flint exec --verify 'cargo test' 'Make the parser accept trailing commas in parser.rs'\n  \
         git diff | flint exec -\n  \
+        flint exec --tasks plan.md --verify 'cargo test'\n  \
         flint exec resume --last 'Now add a test'"
 )]
 pub struct ExecArgs {
@@ -222,6 +223,13 @@ pub struct ExecArgs {
     /// Attempts at once, each in a copy of the folder; the first that passes the check wins
     #[arg(long, value_name = "N", requires = "verify", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub variants: Option<u32>,
+    /// Do the steps of a list one after the other, each on the model of its tag, as in `1. [FAST] ..`, `2. [DEEP] ..`;
+    /// - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "variants", "output_schema"])]
+    pub tasks: Option<std::path::PathBuf>,
+    /// Go on with the next step after one that failed
+    #[arg(long, requires = "tasks")]
+    pub keep_going: bool,
     #[command(subcommand)]
     pub command: Option<ExecCommand>,
 }

@@ -12,6 +12,7 @@ use flint_engine::constrain::{BadConstraint, Constraint};
 use flint_engine::supervise::Handle;
 use flint_models::catalogue::{self, Entry};
 use flint_open::ModelText;
+use flint_text::Template;
 use flint_text::parse::Format;
 use flint_wire::{Raw, Tool};
 use std::convert::Infallible;
@@ -49,6 +50,7 @@ pub struct Facts {
     pub context: u32, // tokens
     pub images: bool,
     pub reasoning: Vec<String>, // levels
+    pub heeds_effort: bool,     // how long to think changes the prompt
     pub format: Format,
     pub fill_in_the_middle: bool,
     pub created: u64, // unix seconds
@@ -59,12 +61,15 @@ impl Facts {
     pub fn new(name: &str, text: &ModelText, context: u32, created: u64) -> Facts {
         let entry = catalogue::find(name);
         let control = |literal: &str| text.tokenizer.control_id(literal).is_some();
+        let format = format(entry, &control);
+        let template = text.template.as_ref();
         Facts {
             title: entry.map_or_else(|| name.to_owned(), |entry| entry.title.clone()),
             context: entry.map_or(context, |entry| entry.context.min(context)),
             images: false,
             reasoning: entry.map_or_else(Vec::new, |entry| entry.reasoning.clone()),
-            format: format(entry, &control),
+            heeds_effort: format == Format::Harmony || template.is_some_and(Template::heeds_effort),
+            format,
             fill_in_the_middle: control("<|fim_prefix|>") && control("<|fim_suffix|>"),
             created,
         }

@@ -56,8 +56,12 @@ pub fn served(model: &Model, request: &Request, held: &Held) -> Map<String, Valu
     ];
     let mut metadata = request.metadata.clone();
     metadata.extend(pairs.map(|(key, value)| (key.to_owned(), value.into())));
+    let mut ignored = request.ignored.clone();
+    if !model.facts.heeds_effort && request.effort.as_ref().is_some_and(|effort| effort != "none") {
+        ignored.push("reasoning.effort".to_owned());
+    }
     for (key, names) in [
-        ("flint.ignored_fields", &request.ignored),
+        ("flint.ignored_fields", &ignored),
         ("flint.skipped_tools", &request.tools.skipped),
         ("flint.unenforced_tools", &held.unenforced),
     ] {

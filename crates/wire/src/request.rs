@@ -303,7 +303,12 @@ fn effort(mut fields: Fields<'_>, ignored: &mut Vec<String>) -> Result<Option<St
         Some(Value::Number(number)) => Some(number.to_string()),
         _ => fields.short_text("effort", NAME_BYTES_MAX)?.map(str::to_owned),
     };
-    fields.allow(&["summary", "generate_summary", "context"]);
+    // Thoughts are sent as they are: nobody sums them up.
+    for key in ["summary", "generate_summary"] {
+        let wanted = fields.value(key).filter(|value| !value.is_null() && *value != "none");
+        ignored.extend(wanted.map(|_| format!("reasoning.{key}")));
+    }
+    fields.allow(&["context"]);
     ignored.extend(fields.unasked());
     Ok(effort)
 }

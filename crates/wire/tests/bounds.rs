@@ -123,12 +123,21 @@ fn seeds_and_biases() {
 fn ignored_fields_are_named() {
     let ignored = |body: Value| Request::parse(&body).unwrap().ignored;
     assert_eq!(
-        ignored(json!({"input": "hi", "user": "u", "client_metadata": {}, "truncation": "disabled"})),
+        ignored(json!({"input": "hi", "user": "u", "client_metadata": {}, "truncation": "disabled",
+            "reasoning": {"summary": "none"}})),
         [""; 0]
     );
     let body = json!({"input": "hi", "truncation": "auto", "colour": "red", "text": {"verbosity": "low", "size": 3},
-        "reasoning": {"effort": "low", "depth": 1}, "include": ["web_search_call.results"]});
-    let named = ["reasoning.depth", "text.verbosity", "text.size", "truncation", "include", "colour"];
+        "reasoning": {"effort": "low", "depth": 1, "summary": "auto", "generate_summary": null}, "include": ["web_search_call.results"]});
+    let named = [
+        "reasoning.summary",
+        "reasoning.depth",
+        "text.verbosity",
+        "text.size",
+        "truncation",
+        "include",
+        "colour",
+    ];
     assert_eq!(ignored(body), named);
 }
 

@@ -1,4 +1,4 @@
-//! Every key there is. Names are Codex's where they mean the same; `*` stands for a name that the user gives.
+//! Every key there is; one that nothing reads is not here, so that who sets it is told. Names are Codex's where they mean the same; `*` stands for a name that the user gives.
 
 use super::Value;
 
@@ -48,7 +48,6 @@ pub const KEYS: &[Key] = &[
     key("model", Kind::Text, Project::May, "The model that is asked."),
     key("model_provider", Kind::Text, Project::Never, "Who serves it: a name under model_providers."),
     key("model_reasoning_effort", EFFORTS, Project::May, "How long the model thinks."),
-    key("plan_mode_reasoning_effort", EFFORTS, Project::May, "The same while it plans."),
     key(
         "model_reasoning_summary",
         Kind::Choice(&["auto", "concise", "detailed", "none"]),
@@ -67,12 +66,6 @@ pub const KEYS: &[Key] = &[
         TOKENS,
         Project::May,
         "Tokens from which on the conversation is made short.",
-    ),
-    key(
-        "tool_output_token_limit",
-        TOKENS,
-        Project::May,
-        "Tokens of a command's output that the model is shown.",
     ),
     key(
         "service_tier",
@@ -129,6 +122,20 @@ pub const KEYS: &[Key] = &[
         Project::Never,
         "What is run after an edit, to see whether it is right.",
     ),
+    key(
+        "diagnostics_command",
+        Kind::Text,
+        Project::Never,
+        "What is run after an edit, such as `cargo check --message-format short`: what is new goes back to the model.",
+    ),
+    key(
+        "router.mode",
+        Kind::Choice(&["off", "suggest", "auto"]),
+        Project::Never,
+        "Whether each turn goes to the model that its work is for.",
+    ),
+    key("router.realtime", Kind::Text, Project::Never, "The profile of the model that answers at once."),
+    key("router.deep", Kind::Text, Project::Never, "The profile of the model that thinks long."),
     key("model_providers.*.name", Kind::Text, Project::Never, "What people call the provider."),
     key("model_providers.*.base_url", Kind::Text, Project::Never, "Where its API is."),
     key("model_providers.*.env_key", Kind::Text, Project::Never, "The variable that holds its key."),
@@ -144,12 +151,6 @@ pub const KEYS: &[Key] = &[
         Kind::Flag,
         Project::Never,
         "Whether it keeps one connection for a session.",
-    ),
-    key(
-        "model_providers.*.request_max_retries",
-        Kind::Integer { least: 0, most: 100 },
-        Project::Never,
-        "Attempts at a request.",
     ),
     key(
         "model_providers.*.stream_max_retries",
@@ -175,7 +176,6 @@ pub const KEYS: &[Key] = &[
         Project::Never,
         "Whether a folder's own settings are read.",
     ),
-    key("features.*", Kind::Flag, Project::Never, "Things that are tried out."),
 ];
 
 impl Key {

@@ -127,6 +127,17 @@ impl Config {
         self.values.get(key).map(|(value, _)| value)
     }
 
+    /// Where a setting comes from.
+    pub fn place(&self, key: &str) -> Option<&Place> {
+        self.values.get(key).map(|(_, place)| place)
+    }
+
+    /// All settings that this source decides.
+    pub fn of_source(&self, source: Source) -> impl Iterator<Item = (&str, &Place)> {
+        let places = self.values.iter().map(|(key, (_, place))| (key.as_str(), place));
+        places.filter(move |(_, place)| place.source == source)
+    }
+
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.value(key)? {
             Value::Text(text) => Some(text),

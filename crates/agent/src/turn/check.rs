@@ -1,6 +1,6 @@
 //! After a change: the command that says whether it is right, if one is set.
 
-use super::{Stop, Turn};
+use super::{FailedCheck, Stop, Turn};
 use crate::agent::Agent;
 use crate::facts::Fact;
 use crate::history::user;
@@ -31,7 +31,8 @@ impl Agent {
         let wanted = ShellCall { command, workdir: None, timeout: CHECK_TIME, unconfined: false };
         let ran = self.run_command(&id, &wanted).await?;
         let (passed, command) = (ran.code == Some(0), wanted.command);
-        self.fact(Fact::Checked { command: command.clone(), passed })?;
+        let took_ms = u64::try_from(ran.took.as_millis()).ok();
+        self.fact(Fact::Checked { command: command.clone(), passed, took_ms })?;
         if passed {
             turn.failed_check = None;
             return Ok(true);
@@ -41,11 +42,13 @@ impl Agent {
         let end = ran.output.len().saturating_sub(TOLD_BYTES_MAX);
         let output = &ran.output[ran.output.ceil_char_boundary(end)..];
         let why = format!("`{command}`\n{output}");
+        let failed = FailedCheck { command: command.clone(), code: ran.code, output: output.to_owned() };
+        let code = failed.ended();
+        turn.last_failed = Some(failed);
         if turn.checks >= CHECKS_A_TURN_MAX {
             return Err(Stop::Failed(Failure::Verify(why)));
         }
         turn.failed_check = Some(why);
-        let code = ran.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
         let asked = self.wants_change(turn);
         let said = format!("The check `{command}` failed with {code}:\n{output}\n{asked}");
         // As they are now: a model that believes its edits to be right looks at what it meant, not at what is there.

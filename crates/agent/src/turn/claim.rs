@@ -10,39 +10,6 @@ use crate::agent::Agent;
 use crate::history::{text_of, user};
 use crate::root::Name;
 
-/// What begins a text that asks for words.
-const QUESTIONS: [&str; 29] = [
-    "are",
-    "can",
-    "compare",
-    "could",
-    "describe",
-    "did",
-    "do",
-    "does",
-    "explain",
-    "give",
-    "has",
-    "have",
-    "how",
-    "is",
-    "list",
-    "may",
-    "review",
-    "shall",
-    "should",
-    "show",
-    "summarise",
-    "summarize",
-    "tell",
-    "what",
-    "when",
-    "where",
-    "which",
-    "who",
-    "why",
-];
-
 /// What one says to have done to a file.
 const DONE: [&str; 24] = [
     "added",
@@ -99,13 +66,6 @@ impl Agent {
     }
 }
 
-/// Whether a person wants something done, not only said.
-pub(super) fn asks_for_change(text: &str) -> bool {
-    let first: String =
-        text.chars().skip_while(|c| !c.is_alphabetic()).take_while(|c| c.is_alphabetic()).collect();
-    !text.trim_end().ends_with('?') && !QUESTIONS.contains(&first.to_lowercase().as_str())
-}
-
 /// Whether most of a file's lines stand in this text, in their order.
 fn is_version(file: &str, text: &str) -> bool {
     let lines = |text| str::lines(text).map(str::trim).filter(|line| !line.is_empty());
@@ -144,18 +104,6 @@ fn claims(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn questions_want_words() {
-        for text in ["Fix add in calc.py", "  - rename it.", "Make calc.py faster", "add a test to a.py!"] {
-            assert!(asks_for_change(text), "{text}");
-        }
-        for text in
-            ["How would I rename it in a.py", "Explain a.py", "why?", "Fix it, could you?", "`show` me a.py"]
-        {
-            assert!(!asks_for_change(text), "{text}");
-        }
-    }
 
     #[test]
     fn a_version_has_most_of_the_lines() {

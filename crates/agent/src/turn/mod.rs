@@ -4,6 +4,7 @@ mod answer;
 mod call;
 mod check;
 mod claim;
+mod diagnose;
 mod rewrite;
 mod run;
 
@@ -12,9 +13,11 @@ use crate::client::{Ended, Known};
 use crate::history::user;
 use crate::limits::REQUESTS_A_TURN_MAX;
 use crate::prompt;
+use crate::question::is_question;
 use crate::sessions::SessionError;
 use crate::talk::{Event, Failure, Figures, Item, Outcome, State, What};
 use call::Call;
+pub(crate) use diagnose::Diagnosis;
 use std::time::Instant;
 
 /// Why a turn goes no further.
@@ -42,8 +45,23 @@ pub(crate) struct Turn {
     asks_for_change: bool,
     checks: u32,
     failed_check: Option<String>, // the last one, if nothing was changed since
-    target: Option<String>,       // the file that the person named first
-    rewriting: Option<String>,    // the file that the next answer is
+    last_failed: Option<FailedCheck>,
+    target: Option<String>,    // the file that the person named first
+    rewriting: Option<String>, // the file that the next answer is
+}
+
+/// A check that found something wrong, and the end of what it wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FailedCheck {
+    pub command: String,
+    pub code: Option<i32>,
+    pub output: String,
+}
+
+impl FailedCheck {
+    pub fn ended(&self) -> String {
+        self.code.map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"))
+    }
 }
 
 impl Turn {
@@ -62,15 +80,21 @@ impl Agent {
             figures,
             changed: false,
             acted: false,
-            asks_for_change: claim::asks_for_change(text),
+            asks_for_change: !is_question(text),
             checks: 0,
             failed_check: None,
+            last_failed: None,
             target: None,
             rewriting: None,
         };
         let outcome = self.work(text, &mut turn).await;
         self.release_held().await;
-        let next = if matches!(outcome, Err(Stop::Ended)) { Next::End } else { Next::Turn };
+        let again = self.escalation(&outcome, turn.last_failed.as_ref(), turn.tokens()).await;
+        let next = match (&outcome, again) {
+            (Err(Stop::Ended), _) => Next::End,
+            (_, Some(words)) => Next::Again { words },
+            (_, None) => Next::Turn,
+        };
         let outcome = outcome.map_or_else(Outcome::from, |()| Outcome::Done);
         turn.figures.took = turn.began.elapsed();
         self.tell(Event::TurnEnded { outcome, figures: turn.figures.into() }).await;
@@ -79,6 +103,7 @@ impl Agent {
 
     async fn work(&mut self, text: &str, turn: &mut Turn) -> Result<(), Stop> {
         self.boldness = 0;
+        self.begin_diagnosis();
         self.rewind.begin(text, self.log.items().len());
         let (said, shown) = prompt::with_files(text, self.workshop.root());
         turn.target = shown.first().cloned();
@@ -116,7 +141,7 @@ impl Agent {
                     Ok(output) => output,
                     Err(stop) => {
                         stopped = Some(stop);
-                        "The user stopped this.".to_owned()
+                        "The user stopped this; what was done by then stays.".to_owned()
                     }
                 },
                 Some(_) => "Not done: the user stopped the turn.".to_owned(),
@@ -169,6 +194,7 @@ impl Agent {
         figures.served = Some(ended.served.clone());
         self.served = Some(ended.served.clone());
         self.flint = ended.flint;
+        self.tell_ignored(&ended.served).await;
         if let Some(why) = &ended.cache_break {
             self.tell(Event::Notice { text: format!("the prompt was read anew: {why}") }).await;
         }

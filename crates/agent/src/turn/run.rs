@@ -163,7 +163,7 @@ impl Agent {
     }
 
     /// An order while a tool runs; a stop if it says so.
-    async fn order_while_running(&mut self, order: Option<Order>) -> Result<Option<Stop>, Stop> {
+    pub(super) async fn order_while_running(&mut self, order: Option<Order>) -> Result<Option<Stop>, Stop> {
         match order {
             None | Some(Order::End) => return Ok(Some(Stop::Ended)),
             Some(Order::Interrupt) => return Ok(Some(Stop::Interrupted)),
@@ -283,6 +283,7 @@ impl Agent {
             self.tell(shown(Progress::Declined)).await;
             return Ok(format!("Nothing was changed: {why}."));
         }
+        self.diagnosed_before().await?;
         let (workshop, wanted) = (self.workshop.clone(), changes.clone());
         // What was and what will be are on disk before the first file is touched: whatever happens then can be undone.
         let saved: Vec<_> = changes.iter().filter_map(rewind::saved).collect();
@@ -301,7 +302,10 @@ impl Agent {
         self.tell(shown(Progress::Done)).await;
         let names: Vec<String> = changes.iter().map(|change| change.name.to_string()).collect();
         let note = note.map(|note| format!(" {note}")).unwrap_or_default();
-        Ok(format!("Done: {} changed.{note}", names.join(", ")))
+        // A file that was written whole has no call to be the result of, and its check follows.
+        let found = if call.call_id.is_empty() { None } else { self.diagnosed().await? };
+        let found = found.map(|found| format!("\n{found}")).unwrap_or_default();
+        Ok(format!("Done: {} changed.{note}{found}", names.join(", ")))
     }
 
     pub(super) fn fact(&mut self, fact: Fact) -> Result<(), Stop> {

@@ -1,13 +1,13 @@
 //! `flint exec`: one turn without a terminal. Standard output has the result, or lines of JSON, and nothing else.
 
-use super::{Scene, session, start, variants};
+use super::{Scene, router, session, start, tasks, variants};
 use crate::args::{AgentArgs, ExecArgs, ExecCommand, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
 use flint_agent::Setup;
 use flint_agent::headless::{self, Audience, Ending, Lines, Words, code};
-use flint_agent::talk::Order;
-use std::io::{Read, stderr, stdin, stdout};
+use flint_agent::talk::{Event, Order};
+use std::io::{self, Read, stderr, stdin, stdout};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -16,29 +16,42 @@ use tokio::sync::mpsc;
 const PROMPT_BYTES_MAX: u64 = 4 << 20;
 
 pub fn exec(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<u8, CliError> {
+    if let Some(file) = &args.tasks {
+        return finish(&tasks::run(config, model, args, file)?, args);
+    }
     let (prompt, resumed) = match &args.command {
         Some(ExecCommand::Resume { id, last: _, prompt }) => (prompt, Some(id.as_deref())),
         None => (&args.prompt, None),
     };
     let prompt = read_prompt(prompt.as_deref())?;
     let schema = args.output_schema.as_deref().map(read_schema).transpose()?;
-    let mut scene = Scene::read(config, model, &headless_args(&args.agent))?;
+    let (mut scene, headless) = scene(config, model, args)?;
     scene.settings.schema = schema;
-    if let Some(verify) = &args.verify {
-        scene.settings.verify = Some(verify.clone());
-        scene.settings.always_verify = true;
-    }
     if args.variants.is_some() {
         return finish(&variants::run(config, model, args, scene, &prompt)?, args);
     }
-    let provider = scene.provider(config, model)?;
+    let choices = router::choices(config, model, &headless, &scene, &[])?;
+    let provider = router::provider(config, model, &mut scene, &choices)?;
     let (session, records) = match resumed {
         Some(id) => session::resume(config, id)?,
         None => (session::new(config)?, Vec::new()),
     };
-    let setup = Setup { records, ..scene.setup(config, provider, session)? };
-    let ending = run(setup, prompt, args)?;
+    let setup = router::with(choices, Setup { records, ..scene.setup(config, provider, session)? });
+    let ending = run(setup, args, async |orders, events, audience| {
+        headless::run(prompt, orders, events, audience).await
+    })?;
     finish(&ending, args)
+}
+
+/// What the settings and the command line say, and how the latter is to be read.
+pub fn scene(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<(Scene, AgentArgs), CliError> {
+    let headless = headless_args(&args.agent);
+    let mut scene = Scene::read(config, model, &headless)?;
+    if let Some(verify) = &args.verify {
+        scene.settings.verify = Some(verify.clone());
+        scene.settings.always_verify = true;
+    }
+    Ok((scene, headless))
 }
 
 /// Nobody can be asked, unless somebody says that they want to know.
@@ -48,7 +61,16 @@ fn headless_args(args: &AgentArgs) -> AgentArgs {
     args
 }
 
-fn run(setup: Setup, prompt: String, args: &ExecArgs) -> Result<Ending, CliError> {
+/// Starts an agent, lets it work, and hears it to its end.
+pub fn run(
+    setup: Setup,
+    args: &ExecArgs,
+    work: impl AsyncFnOnce(
+        mpsc::Sender<Order>,
+        &mut mpsc::Receiver<Event>,
+        &mut (dyn Audience + Send),
+    ) -> io::Result<Ending>,
+) -> Result<Ending, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the agent's thread"))?;
     let mut audience: Box<dyn Audience + Send> = match args.json {
@@ -57,7 +79,7 @@ fn run(setup: Setup, prompt: String, args: &ExecArgs) -> Result<Ending, CliError
     };
     let ending = runtime.block_on(async {
         let (agent, orders, mut events) = start(setup);
-        let heard = headless::run(prompt, orders.clone(), &mut events, &mut *audience);
+        let heard = work(orders.clone(), &mut events, &mut *audience);
         let ending = limited(heard, args.timeout, orders).await;
         drop(events);
         // What it could not write down, the turn has said.

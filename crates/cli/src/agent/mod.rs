@@ -4,7 +4,9 @@ mod actions;
 mod configure;
 mod exec;
 mod own;
+mod router;
 mod session;
+mod tasks;
 mod terminal;
 mod trust;
 mod variants;
@@ -126,6 +128,7 @@ impl Scene {
             book,
             project,
             notices,
+            choices: None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! `flint`: the agent in a terminal, one session after the other until the person has enough.
 
 use super::actions::{self, Outside};
-use super::{CHANNEL, Scene, session, start, trust};
+use super::{CHANNEL, Scene, router, session, start, trust};
 use crate::args::{AgentArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
@@ -63,11 +63,13 @@ async fn one_session(
     open: Open,
 ) -> Result<(Ended, String), CliError> {
     let mut scene = Scene::read(config, model, args)?;
-    let provider = scene.provider(config, model)?;
+    let choices = router::choices(config, model, args, &scene, &[])?;
+    let provider = router::provider(config, model, &mut scene, &choices)?;
     let (session, records) = take(config, open)?;
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
     let outside = Outside::new(config, &scene, &id);
     let setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
+    let setup = router::with(choices, setup);
     let (agent, orders, events) = start(setup);
     let (requests, asked) = mpsc::channel(CHANNEL);
     let helper = tokio::spawn(actions::answer(outside, asked, orders.clone()));

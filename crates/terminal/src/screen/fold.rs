@@ -4,7 +4,8 @@ use super::{Line, Screen, Turn};
 use crate::limits::LEDGER_LINES_MAX;
 use crate::transcript::Note;
 use crate::words;
-use flint_agent::talk::{Connection, Event, Figures, How, Item, Outcome, Progress, State, What};
+use flint_agent::headless::routed_words;
+use flint_agent::talk::{Connection, Event, Figures, How, Item, Outcome, Progress, Routed, State, What};
 
 impl Screen {
     pub fn fold(&mut self, event: Event) {
@@ -36,6 +37,12 @@ impl Screen {
                 self.connection = Some(probe.connection.clone());
                 self.probe = Some(*probe);
                 self.changed += 1;
+            }
+            Event::Routed { profile, model, why, how } => {
+                self.notice(routed_words(&profile, &model, &why, how));
+                if how != Routed::Suggested && !model.is_empty() {
+                    self.model = Some(model);
+                }
             }
             Event::Notice { text } => self.notice(text),
         }

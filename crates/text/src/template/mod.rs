@@ -27,6 +27,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Template {
     program: Arc<Program>,
+    heeds_effort: bool,
 }
 
 impl Template {
@@ -36,8 +37,14 @@ impl Template {
             let problem = format!("{} bytes of source, at most {TEMPLATE_BYTES_MAX}", source.len());
             return Err(TextError::Template { line: 1, problem });
         }
+        let heeds_effort = ["reasoning_effort", "enable_thinking"].iter().any(|name| source.contains(name));
         let program = Arc::new(Program::new(without_generation_tags(source))?);
-        Ok(Template { program })
+        Ok(Template { program, heeds_effort })
+    }
+
+    /// Whether the program looks at how long the model is to think.
+    pub fn heeds_effort(&self) -> bool {
+        self.heeds_effort
     }
 
     /// The prompt for `tokenizer`'s model, with control tokens apart from everyone's text.
