@@ -1,8 +1,8 @@
 //! The agent without a terminal: one turn, its events as lines of JSON or as words, and an exit code.
 
 use crate::talk::{
-    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, State,
-    StepState, What,
+    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, Share,
+    State, StepState, What,
 };
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -134,7 +134,8 @@ pub fn line(event: &Event) -> Option<Value> {
         | Event::Sent { .. }
         | Event::Rewound { .. }
         | Event::Compacted { .. }
-        | Event::Probed(_) => None,
+        | Event::Probed(_)
+        | Event::Counted(_) => None,
     }
 }
 
@@ -154,8 +155,9 @@ fn item(item: &Item) -> Option<Value> {
         }
         What::Look { tool, about, output, progress } => json!({
             "type": "flint_tool_call", "tool": tool, "about": about, "output": output, "status": status(*progress)}),
-        What::Agent { name, task, report, progress, .. } => json!({
-            "type": "collab_tool_call", "agent": name, "task": task, "report": report, "status": status(*progress)}),
+        What::Agent { name, task, report, figures, progress } => json!({
+            "type": "collab_tool_call", "agent": name, "task": task, "report": report, "status": status(*progress),
+            "usage": usage(figures), "flint": self::figures(figures)}),
         What::Plan { steps } => {
             let step = |step: &crate::talk::Step| json!({"text": step.text, "completed": step.state == StepState::Done});
             json!({"type": "todo_list", "items": steps.iter().map(step).collect::<Vec<_>>()})
@@ -198,7 +200,15 @@ fn figures(figures: &Figures) -> Value {
         "requests": figures.requests, "seconds": figures.took.as_secs_f64(),
         "first_token_ms": figures.first_token.map(|time| time.as_secs_f64() * 1e3),
         "tokens_per_second": figures.tokens_a_second,
+        "agents": figures.agents.iter().map(share).collect::<Vec<_>>(),
     })
+}
+
+/// What another agent took.
+fn share(share: &Share) -> Value {
+    let served = share.figures.served.as_ref();
+    json!({"id": share.id, "agent": share.name, "usage": usage(&share.figures),
+        "model_served": served.map(|served| &served.model), "seconds": share.figures.took.as_secs_f64()})
 }
 
 impl<W: Write> Audience for Words<W> {
@@ -229,7 +239,8 @@ pub fn words(event: &Event) -> Option<String> {
         | Event::Asked(_)
         | Event::Sent { .. }
         | Event::Rewound { .. }
-        | Event::Probed(_) => None,
+        | Event::Probed(_)
+        | Event::Counted(_) => None,
     }
 }
 
@@ -253,7 +264,7 @@ fn ended(what: &What) -> Option<String> {
         }
         What::Look { tool, about, progress: Progress::Done, .. } => Some(format!("{tool} {about}")),
         What::Look { tool, about, output, .. } => Some(format!("{tool} {about}: {output}")),
-        What::Agent { name, report, .. } => Some(format!("{name}: {report}")),
+        What::Agent { name, report, figures, .. } => Some(format!("{name}: {report}\n{}", summary(figures))),
         What::Plan { steps } => {
             let step = |step: &crate::talk::Step| {
                 let mark = match step.state {

@@ -50,6 +50,13 @@ pub enum Record {
     Redone {
         items: Vec<Value>,
     },
+    /// Another agent was given a task; its own session has the rest.
+    Agent {
+        id: String,
+        name: String,
+        task: String,
+        session: String,
+    },
     /// A fact: what was run and what came of it.
     Fact {
         fact: crate::facts::Fact,
@@ -92,6 +99,7 @@ impl Log {
                 | Record::Files { .. }
                 | Record::Waiting { .. }
                 | Record::Settled { .. }
+                | Record::Agent { .. }
                 | Record::Fact { .. } => {}
             }
         }
@@ -189,6 +197,7 @@ pub fn waiting(records: &[Record]) -> Vec<(u64, String)> {
             | Record::Short { .. }
             | Record::Undone { .. }
             | Record::Redone { .. }
+            | Record::Agent { .. }
             | Record::Fact { .. } => {}
         }
     }

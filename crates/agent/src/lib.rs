@@ -13,6 +13,7 @@ pub mod client;
 pub mod config;
 pub mod facts;
 pub mod files;
+pub mod hands;
 pub mod headless;
 pub mod history;
 pub mod limits;

@@ -26,6 +26,7 @@ pub fn items(records: &[Record]) -> Vec<Item> {
             | Record::Waiting { .. }
             | Record::Settled { .. }
             | Record::Redone { .. }
+            | Record::Agent { .. }
             | Record::Fact { .. } => None,
         };
         let turn = turns.last_mut();

@@ -47,6 +47,7 @@ impl Rewind {
                 Record::Session { .. }
                 | Record::Waiting { .. }
                 | Record::Settled { .. }
+                | Record::Agent { .. }
                 | Record::Fact { .. } => {}
             }
         }

@@ -99,7 +99,7 @@ impl Agent {
     }
 }
 
-fn models(body: &Value) -> Vec<ModelState> {
+pub(crate) fn models(body: &Value) -> Vec<ModelState> {
     let listed = body["data"].as_array().or_else(|| body["models"].as_array());
     let model = |model: &Value| {
         let name = model["id"].as_str().or_else(|| model["slug"].as_str())?.to_owned();

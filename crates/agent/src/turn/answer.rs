@@ -130,6 +130,10 @@ impl Agent {
     /// that they have.
     fn tools(&self) -> Value {
         let mut tools = prompt::tools(self.settings.approvals != Policy::Never);
+        let crew = self.hands.crew();
+        if let (Some(tools), false) = (tools.as_array_mut(), crew.roles.is_empty()) {
+            tools.push(prompt::agent(&crew.roles, crew.stays));
+        }
         if self.flint {
             let texts = prompt::texts(&self.shown, self.workshop.root());
             tools[prompt::EDIT]["parameters"]["x-flint-edits"] = texts.into();

@@ -3,6 +3,7 @@
 mod answer;
 mod call;
 mod check;
+mod hands;
 mod rewrite;
 mod run;
 
@@ -14,6 +15,7 @@ use crate::prompt;
 use crate::sessions::SessionError;
 use crate::talk::{Event, Failure, Figures, Item, Outcome, State, What};
 use call::Call;
+pub(crate) use run::blocking;
 use std::time::Instant;
 
 /// Why a turn goes no further.
@@ -63,7 +65,12 @@ impl Agent {
             target: None,
             rewriting: None,
         };
-        let outcome = self.work(text, &mut turn).await;
+        let mut outcome = self.work(text, &mut turn).await;
+        if outcome.is_err()
+            && let Err(error) = self.stop_hands(false, Some(&mut turn)).await
+        {
+            outcome = Err(error.into());
+        }
         self.release_held().await;
         let next = if matches!(outcome, Err(Stop::Ended)) { Next::End } else { Next::Turn };
         let outcome = outcome.map_or_else(Outcome::from, |()| Outcome::Done);
@@ -74,6 +81,8 @@ impl Agent {
 
     async fn work(&mut self, text: &str, turn: &mut Turn) -> Result<(), Stop> {
         self.boldness = 0;
+        // Before the person's words: these are what is to be answered.
+        self.take_news(turn)?;
         self.rewind.begin(text, self.log.items().len());
         let (said, shown) = prompt::with_files(text, self.workshop.root());
         turn.target = shown.first().cloned();
@@ -83,11 +92,13 @@ impl Agent {
             Item { id: format!("said_{}", self.log.items().len()), what: What::Said { text: text.into() } };
         self.tell(Event::ItemEnded(said)).await;
         loop {
+            self.take_news(turn)?;
             self.say_held().await?;
             self.keep_within_window(turn).await?;
             let calls = self.respond(turn).await?;
             self.take_rewritten(turn).await?;
-            if calls.is_empty() && self.held.is_empty() && self.check(turn).await? {
+            let idle = calls.is_empty() && self.held.is_empty();
+            if idle && !self.wait_for_hands(turn).await? && self.check(turn).await? {
                 return Ok(());
             }
             self.make_calls(calls, turn).await?;
@@ -162,6 +173,9 @@ impl Agent {
         figures.served = Some(ended.served.clone());
         self.served = Some(ended.served.clone());
         self.flint = ended.flint;
+        let mut so_far = turn.figures.clone();
+        so_far.took = turn.began.elapsed();
+        self.tell(Event::Counted(so_far.into())).await;
         if let Some(why) = &ended.cache_break {
             self.tell(Event::Notice { text: format!("the prompt was read anew: {why}") }).await;
         }
@@ -175,7 +189,7 @@ impl Agent {
 }
 
 /// Providers add a date to the name that was asked for; anything else is another model.
-fn is_same_model(asked: &str, served: &str) -> bool {
+pub(crate) fn is_same_model(asked: &str, served: &str) -> bool {
     match served.strip_prefix(asked) {
         Some(rest) => rest.chars().all(|c| c == '-' || c.is_ascii_digit()),
         None => false,

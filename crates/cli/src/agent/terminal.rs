@@ -66,8 +66,10 @@ async fn one_session(
     let provider = scene.provider(config, model)?;
     let (session, records) = take(config, open)?;
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
-    let outside = Outside::new(config, &scene, &id);
-    let setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
+    let mut outside = Outside::new(config, &scene, &id);
+    let mut setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
+    setup.crew.stays = true;
+    outside.crew = setup.crew.clone();
     let (agent, orders, events) = start(setup);
     let (requests, asked) = mpsc::channel(CHANNEL);
     let helper = tokio::spawn(actions::answer(outside, asked, orders.clone()));
