@@ -1,8 +1,8 @@
 //! The agent without a terminal: one turn, its events as lines of JSON or as words, and an exit code.
 
 use crate::talk::{
-    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, Share,
-    State, StepState, What,
+    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, Question,
+    Share, State, StepState, What,
 };
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -58,7 +58,7 @@ pub async fn run(
             Event::Asked(question) => {
                 let how =
                     "run it in the terminal, give a rule there, or use `-a never` or another sandbox_mode";
-                needs = Some(Failure::NeedsApproval { what: asked(&question.what), how: how.to_owned() });
+                needs = Some(Failure::NeedsApproval { what: asked(&question), how: how.to_owned() });
                 let decision = Decision::No { why: Some("there is nobody to ask".to_owned()) };
                 let _ = orders.send(Order::Decide { item: question.item, decision }).await;
                 let _ = orders.send(Order::Interrupt).await;
@@ -74,13 +74,17 @@ pub async fn run(
     Ok(ending(Outcome::Failed { error }, message, Figures::default()))
 }
 
-fn asked(what: &Asked) -> String {
-    match what {
+fn asked(question: &Question) -> String {
+    let what = match &question.what {
         Asked::Command { shown, .. } => format!("the command `{shown}`"),
         Asked::Files { changes } => {
             let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
             format!("the change of {}", paths.join(", "))
         }
+    };
+    match &question.who {
+        Some(agent) => format!("{what} of the agent {agent}"),
+        None => what,
     }
 }
 
@@ -223,6 +227,9 @@ impl<W: Write> Audience for Words<W> {
 pub fn words(event: &Event) -> Option<String> {
     match event {
         Event::ItemBegan(Item { what: What::Command { command, .. }, .. }) => Some(format!("$ {command}")),
+        Event::ItemBegan(Item { what: What::Agent { name, task, .. }, .. }) => {
+            Some(format!("{name} begins: {task}"))
+        }
         Event::ItemGrew { .. } => None,
         Event::ItemEnded(item) => ended(&item.what),
         Event::Notice { text } => Some(format!("note: {text}")),

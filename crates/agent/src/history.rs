@@ -57,6 +57,13 @@ pub enum Record {
         task: String,
         session: String,
     },
+    /// What came of it, as the model is told it.
+    Report {
+        name: String,
+        task: String,
+        report: String,
+        done: bool,
+    },
     /// A fact: what was run and what came of it.
     Fact {
         fact: crate::facts::Fact,
@@ -100,6 +107,7 @@ impl Log {
                 | Record::Waiting { .. }
                 | Record::Settled { .. }
                 | Record::Agent { .. }
+                | Record::Report { .. }
                 | Record::Fact { .. } => {}
             }
         }
@@ -198,6 +206,7 @@ pub fn waiting(records: &[Record]) -> Vec<(u64, String)> {
             | Record::Undone { .. }
             | Record::Redone { .. }
             | Record::Agent { .. }
+            | Record::Report { .. }
             | Record::Fact { .. } => {}
         }
     }

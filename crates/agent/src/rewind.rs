@@ -48,6 +48,7 @@ impl Rewind {
                 | Record::Waiting { .. }
                 | Record::Settled { .. }
                 | Record::Agent { .. }
+                | Record::Report { .. }
                 | Record::Fact { .. } => {}
             }
         }

@@ -6,6 +6,7 @@ use flint_agent::hands::Role;
 use flint_agent::limits::ROLES_MAX;
 use flint_agent::prompt;
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use support::server::Server;
@@ -65,6 +66,17 @@ impl Desk {
         let output = self.exec(&["--json", prompt]);
         assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Ctrl-C, once a turn has said this.
+    fn interrupts(&self, prompt: &str, words: &str) {
+        let mut exec = self.flint().args(["exec", "--json", prompt]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(exec.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains(words)), "it ended before {words:?}");
+        // SAFETY: the child is ours and has not been waited for.
+        unsafe { libc::kill(exec.id() as i32, libc::SIGINT) };
+        lines.for_each(drop);
+        assert_eq!(exec.wait().unwrap().code(), Some(130));
     }
 
     fn terminal(&self) -> Terminal {
@@ -239,7 +251,11 @@ fn an_agent_that_asks_where_nobody_is_needs_a_yes() {
     desk.role("free.toml", "description = 'is free'");
     let output = desk.exec(&["-a", "on-request", "be free"]);
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
-    assert!(stderr(&output).contains("the command `id` needs a yes"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("the command `id` of the agent free needs a yes"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -248,8 +264,7 @@ fn a_turn_that_is_stopped_stops_its_agents_and_keeps_what_is_done() {
     let lines = [("be slow", give.as_str()), (&begun("slow"), "I wait."), ("be long", &long)];
     let desk = Desk::new(&lines, 100.0);
     desk.role("slow.toml", "description = 'is slow'");
-    let output = desk.exec(&["--timeout", "3", "be slow"]);
-    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    desk.interrupts("be slow", "in_progress");
     let parent = desk.only_session();
     let report = parent.lines().find(|line| line.contains("Report of agent_1 (slow)")).unwrap();
     assert!(report.contains("It was stopped before it was done."), "{report}");
@@ -263,16 +278,15 @@ fn only_so_many_are_at_work_at_once() {
     lines.extend(begun.iter().map(|begun| (begun.as_str(), give.as_str())));
     let desk = Desk::new(&lines, 300.0);
     desk.role("slow.toml", "description = 'is slow'");
-    let output = desk.exec(&["--timeout", "4", "be slow"]);
-    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    desk.interrupts("be slow", "4 agents are at work already");
     let parent = desk.only_session();
     assert!(parent.contains("Nothing was begun: 4 agents are at work already"), "{parent}");
-    assert_eq!(parent.matches("It was stopped before it was done.").count(), 4, "{parent}");
+    assert_eq!(parent.matches("Report of agent_").count(), 4, "{parent}");
 }
 
 #[test]
 fn a_background_agent_reports_while_another_turn_runs() {
-    let (count, long) = ("one ".repeat(60) + "\nCounted", "word ".repeat(4_000));
+    let (count, long) = ("one ".repeat(150) + "\nCounted", "word ".repeat(4_000));
     let lines = [("count slowly", count.as_str()), ("be long", &long), ("well?", "It counted.")];
     let desk = Desk::new(&lines, 60.0);
     desk.role("counter.toml", "description = 'counts'");
@@ -299,6 +313,10 @@ fn a_background_agent_reports_while_another_turn_runs() {
     let parent = desk.only_session();
     let (report, words) = (parent.find("Report of agent_1"), parent.find("\"well?\""));
     assert!(report.is_some() && report < words, "{parent}");
+    let mut again = Terminal::open(desk.flint().arg("resume").env("TERM", "xterm-256color"));
+    again.wait_for("agent counter:");
+    again.wait_for("Counted");
+    quit(again);
 }
 
 #[test]

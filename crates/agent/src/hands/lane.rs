@@ -65,7 +65,7 @@ pub(super) async fn run(job: Job) {
         Err(why) => {
             exit.tell(&why, Figures::default(), Progress::Failed).await;
             // Whoever asked hears it here: the model need not hear it again.
-            exit.leave(None, Figures::default());
+            exit.leave(None, Figures::default(), false);
             let _ = begun.send(Err(why));
             return;
         }
@@ -88,7 +88,7 @@ pub(super) async fn run(job: Job) {
     };
     let (report, progress) = report(&came);
     exit.tell(&report, came.figures.clone(), progress).await;
-    exit.leave(Some(report), came.figures);
+    exit.leave(Some(report), came.figures, progress == Progress::Done);
 }
 
 /// A session for the role. A model that it names is the one that answers, or nobody does.
@@ -208,7 +208,6 @@ impl Exit {
     async fn begin(&self, setup: &Setup) {
         let session = setup.session.id.clone();
         let (id, name, task) = (self.id.clone(), self.name.clone(), self.task.clone());
-        // There is room for all that the agents of a session can say.
         let _ = self.news.try_send(News::Begun { id, name, task, session });
         self.send(Event::ItemBegan(self.item("", Figures::default(), Progress::Running))).await;
     }
@@ -225,10 +224,16 @@ impl Exit {
     }
 
     /// The last word to whoever gave the task; without a report there is nothing that the model should read.
-    fn leave(mut self, report: Option<String>, figures: Figures) {
+    fn leave(mut self, report: Option<String>, figures: Figures, done: bool) {
         self.left = true;
-        let (id, name) = (self.id.clone(), self.name.clone());
-        let _ = self.news.try_send(News::Ended(Ended { id, name, report, figures: figures.into() }));
+        self.send_ended(report, figures, done);
+    }
+
+    fn send_ended(&self, report: Option<String>, figures: Figures, done: bool) {
+        let (id, name, task) = (self.id.clone(), self.name.clone(), self.task.clone());
+        let ended = Ended { id, name, task, report, done, figures: figures.into() };
+        // There is room for all that the agents of a session can say.
+        let _ = self.news.try_send(News::Ended(ended));
     }
 }
 
@@ -241,8 +246,6 @@ impl Drop for Exit {
         self.board.end(&self.id, &Figures::default(), Progress::Failed);
         let item = self.item(why, Figures::default(), Progress::Failed);
         let _ = self.events.try_send(Event::ItemEnded(item));
-        let (id, name, report) = (self.id.clone(), self.name.clone(), Some(why.to_owned()));
-        let ended = Ended { id, name, report, figures: Box::default() };
-        let _ = self.news.try_send(News::Ended(ended));
+        self.send_ended(Some(why.to_owned()), Figures::default(), false);
     }
 }

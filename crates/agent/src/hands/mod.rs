@@ -67,7 +67,9 @@ pub(crate) enum News {
 pub(crate) struct Ended {
     pub id: String,
     pub name: String,
+    pub task: String,
     pub report: Option<String>, // for the model
+    pub done: bool,
     pub figures: Box<Figures>,
 }
 

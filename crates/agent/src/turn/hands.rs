@@ -1,13 +1,16 @@
 //! Tasks for other agents, from the model or the person, and their reports.
 
 use super::call::{Call, Delegated};
+use super::run::hex;
 use super::{Stop, Turn};
 use crate::agent::Agent;
+use crate::facts::Fact;
 use crate::hands::{Ended, News};
 use crate::history::{Record, user};
 use crate::limits::{HAND_END_MILLISECONDS_MAX, REPORT_BYTES_MAX};
 use crate::sessions::SessionError;
 use crate::talk::{Event, Item, Share, What};
+use sha2::{Digest, Sha256};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -128,11 +131,13 @@ impl Agent {
     fn hear_report(&mut self, ended: Ended, turn: Option<&mut Turn>) -> Result<(), SessionError> {
         self.hands.forget(&ended.id);
         let changed = self.take_changes()?;
-        let Ended { id, name, report, figures } = ended;
+        let Ended { id, name, task, report, done, figures } = ended;
         let Some(report) = report else { return Ok(()) };
         let from = report.ceil_char_boundary(report.len().saturating_sub(REPORT_BYTES_MAX));
         let cut = if from > 0 { " (its end)" } else { "" };
-        self.log.push(user(&format!("Report of {id} ({name}){cut}:\n\n{}", &report[from..])))?;
+        let report = report[from..].to_owned();
+        self.log.push(user(&format!("Report of {id} ({name}){cut}:\n\n{report}")))?;
+        self.log.record(&Record::Report { name: name.clone(), task, report, done })?;
         if let Some(turn) = turn {
             turn.changed |= changed;
             turn.figures.agents.push(Share { id, name, figures: *figures });
@@ -147,6 +152,12 @@ impl Agent {
             return Ok(false);
         }
         self.log.record(&Record::Files { changes: changes.clone() })?;
+        for change in &changes {
+            let sha256 = change.after.as_ref().map(|text| hex(&Sha256::digest(text)));
+            let fact = Fact::Changed { path: change.path.clone(), sha256 };
+            self.log.record(&Record::Fact { fact: fact.clone() })?;
+            self.facts.push(fact);
+        }
         self.rewind.changed(changes);
         Ok(true)
     }

@@ -354,6 +354,6 @@ pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
