@@ -65,6 +65,7 @@ pub struct Agent {
     pub(crate) shortened_at: Option<usize>, // items that were left
     pub(crate) hands: Hands,
     pub(crate) journal: Option<Journal>,
+    pub(crate) lost: Vec<(String, String, String)>, // agents of an earlier time that did not report
 }
 
 /// What the next answer has to be.
@@ -131,6 +132,7 @@ impl Agent {
             shortened_at: None,
             hands: Hands::new(crew, records.iter().filter(|record| is_hand(record)).count()),
             journal,
+            lost: crate::history::unreported(&records),
             settings,
         }
     }
@@ -182,6 +184,7 @@ impl Agent {
             let place = crate::prompt::place(folder, &self.settings);
             self.log.push(user(&place))?;
         }
+        self.hear_lost()?;
         for waiting in &self.waiting {
             self.sent(waiting, State::Waiting).await;
         }

@@ -59,6 +59,7 @@ pub enum Record {
     },
     /// What came of it, as the model is told it.
     Report {
+        id: String,
         name: String,
         task: String,
         report: String,
@@ -211,6 +212,17 @@ pub fn waiting(records: &[Record]) -> Vec<(u64, String)> {
         }
     }
     waiting
+}
+
+/// Agents that were at work when the session ended, each with its name and task: nobody will report.
+pub fn unreported(records: &[Record]) -> Vec<(String, String, String)> {
+    let reported =
+        |begun: &str| records.iter().any(|record| matches!(record, Record::Report { id, .. } if id == begun));
+    let begun = records.iter().filter_map(|record| match record {
+        Record::Agent { id, name, task, .. } => Some((id.clone(), name.clone(), task.clone())),
+        _ => None,
+    });
+    begun.filter(|(id, ..)| !reported(id)).collect()
 }
 
 /// A message of the person.

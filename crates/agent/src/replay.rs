@@ -17,7 +17,7 @@ pub fn items(records: &[Record]) -> Vec<Item> {
             }
             Record::Item { item } => said(item),
             Record::Files { changes } => Some(files(changes)),
-            Record::Report { name, task, report, done } => Some(What::Agent {
+            Record::Report { name, task, report, done, .. } => Some(What::Agent {
                 name: name.clone(),
                 task: task.clone(),
                 report: report.clone(),

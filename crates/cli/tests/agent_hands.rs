@@ -70,13 +70,17 @@ impl Desk {
 
     /// Ctrl-C, once a turn has said this.
     fn interrupts(&self, prompt: &str, words: &str) {
+        assert_eq!(self.signals(prompt, words, libc::SIGINT), Some(130));
+    }
+
+    fn signals(&self, prompt: &str, words: &str, signal: i32) -> Option<i32> {
         let mut exec = self.flint().args(["exec", "--json", prompt]).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(exec.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line.contains(words)), "it ended before {words:?}");
         // SAFETY: the child is ours and has not been waited for.
-        unsafe { libc::kill(exec.id() as i32, libc::SIGINT) };
+        unsafe { libc::kill(exec.id() as i32, signal) };
         lines.for_each(drop);
-        assert_eq!(exec.wait().unwrap().code(), Some(130));
+        exec.wait().unwrap().code()
     }
 
     fn terminal(&self) -> Terminal {
@@ -268,6 +272,31 @@ fn a_turn_that_is_stopped_stops_its_agents_and_keeps_what_is_done() {
     let parent = desk.only_session();
     let report = parent.lines().find(|line| line.contains("Report of agent_1 (slow)")).unwrap();
     assert!(report.contains("It was stopped before it was done."), "{report}");
+}
+
+#[test]
+fn an_agent_that_ended_with_the_program_is_not_waited_for() {
+    let (give, long) = (delegate("slow", "be long"), "word ".repeat(9_000));
+    let lines = [
+        ("be slow", give.as_str()),
+        (&begun("slow"), "I wait."),
+        ("be long", &long),
+        ("well?", "It is gone."),
+    ];
+    let desk = Desk::new(&lines, 300.0);
+    desk.role("slow.toml", "description = 'is slow'");
+    assert_eq!(desk.signals("be slow", "I wait.", libc::SIGKILL), None);
+    for _ in 0..2 {
+        let again = run(desk.flint().args(["exec", "resume", "--last"]), "well?");
+        assert_eq!(
+            (again.status.code(), stdout(&again).as_str()),
+            (Some(0), "It is gone.\n"),
+            "{}",
+            stderr(&again)
+        );
+    }
+    let parent = desk.only_session();
+    assert_eq!(parent.matches("It ended with the program").count(), 2, "the item and its record: {parent}");
 }
 
 #[test]

@@ -137,10 +137,19 @@ impl Agent {
         let cut = if from > 0 { " (its end)" } else { "" };
         let report = report[from..].to_owned();
         self.log.push(user(&format!("Report of {id} ({name}){cut}:\n\n{report}")))?;
-        self.log.record(&Record::Report { name: name.clone(), task, report, done })?;
+        self.log.record(&Record::Report { id: id.clone(), name: name.clone(), task, report, done })?;
         if let Some(turn) = turn {
             turn.changed |= changed;
             turn.figures.agents.push(Share { id, name, figures: *figures });
+        }
+        Ok(())
+    }
+
+    /// A session that is taken up again: those that were at work then are not any more.
+    pub(crate) fn hear_lost(&mut self) -> Result<(), SessionError> {
+        for (id, name, task) in std::mem::take(&mut self.lost) {
+            let report = Some("It ended with the program, before it was done.".to_owned());
+            self.hear_report(Ended { id, name, task, report, done: false, figures: Box::default() }, None)?;
         }
         Ok(())
     }
