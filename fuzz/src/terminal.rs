@@ -116,6 +116,7 @@ fn event(letter: char, text: &str) -> Event {
         'u' => Event::Rewound { undone: true, turn: text.into(), files: vec![text.into()] },
         'U' => Event::Rewound { undone: false, turn: text.into(), files: Vec::new() },
         'z' => Event::Compacted { tokens_before: text.len() as u64, tokens_after: u64::MAX },
+        'A' => Event::ItemBegan(item("i", agent(text, Progress::Running))),
         's' | 'f' | 'l' | 'a' | 'd' | 't' => Event::ItemEnded(item("i", what(letter, text))),
         _ => Event::Notice { text: text.into() },
     }
@@ -127,16 +128,18 @@ fn what(letter: char, text: &str) -> What {
         's' => What::Said { text: text.into() },
         'f' => What::Files { changes: vec![change(text)], progress },
         'l' => What::Look { tool: text.into(), about: text.into(), output: text.into(), progress },
-        'a' => {
-            let (name, task, report) = (text.into(), text.into(), text.into());
-            What::Agent { name, task, report, figures: figures(text).into(), progress }
-        }
+        'a' => agent(text, progress),
         'd' => {
             let step = |state| Step { text: text.into(), state };
             What::Plan { steps: vec![step(StepState::Done), step(StepState::Running), step(StepState::Open)] }
         }
         _ => What::Trouble { message: text.into() },
     }
+}
+
+fn agent(text: &str, progress: Progress) -> What {
+    let (name, task, report) = (text.into(), text.into(), text.into());
+    What::Agent { name, task, report, figures: figures(text).into(), progress }
 }
 
 fn command(text: &str, progress: Progress) -> What {
@@ -200,7 +203,8 @@ fn question(text: &str, command: bool) -> Question {
         until: std::time::SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(1 << 40)),
         unconfined: true,
     };
-    Question { item: text.into(), what, why: text.into(), rules: vec![rule; text.len() % 12] }
+    let who = text.len().is_multiple_of(3).then(|| text.into());
+    Question { item: text.into(), who, what, why: text.into(), rules: vec![rule; text.len() % 12] }
 }
 
 fn sent(text: &str) -> Event {

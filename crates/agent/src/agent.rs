@@ -3,6 +3,7 @@
 use crate::approve::{Approvals, Book};
 use crate::client::Client;
 use crate::facts::Fact;
+use crate::hands::{Crew, Hands, Journal};
 use crate::history::{Log, Record, user};
 use crate::limits::WAITING_MAX;
 use crate::provider::Provider;
@@ -16,6 +17,7 @@ use crate::turn::{Diagnosis, Stop};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -27,12 +29,14 @@ pub struct Setup {
     pub session: Session,
     pub records: Vec<Value>, // of a session that is taken up again
     pub tells_past: bool,    // what they say is told again
-    pub workshop: Workshop,
+    pub workshop: Arc<Workshop>,
     pub approvals: Approvals,
     pub book: Book,               // where rules for projects are kept
     pub project: PathBuf,         // that they are about
     pub notices: Vec<String>,     // what a person should know from the beginning
     pub choices: Option<Choices>, // models for the router
+    pub crew: Crew,               // other agents that it can give tasks to
+    pub journal: Option<Journal>, // where it tells another agent what it changes
 }
 
 #[derive(Debug)]
@@ -64,6 +68,9 @@ pub struct Agent {
     pub(crate) boldness: u32,             // checks that failed in this turn
     pub(crate) asked_window: bool,
     pub(crate) shortened_at: Option<usize>, // items that were left
+    pub(crate) hands: Hands,
+    pub(crate) journal: Option<Journal>,
+    pub(crate) lost: Vec<(String, String, String)>, // agents of an earlier time that did not report
 }
 
 /// What the next answer has to be.
@@ -97,6 +104,8 @@ impl Agent {
             project,
             notices,
             choices,
+            crew,
+            journal,
         } = setup;
         let records = crate::history::records(&records);
         let waiting = crate::history::waiting(&records).into_iter();
@@ -107,7 +116,7 @@ impl Agent {
         Agent {
             client,
             log: Log::resumed(session, &records),
-            workshop: Arc::new(workshop),
+            workshop,
             approvals,
             book,
             project,
@@ -131,6 +140,9 @@ impl Agent {
             boldness: 0,
             asked_window: false,
             shortened_at: None,
+            hands: Hands::new(crew, records.iter().filter(|record| is_hand(record)).count()),
+            journal,
+            lost: crate::history::unreported(&records),
             settings,
         }
     }
@@ -138,10 +150,22 @@ impl Agent {
     /// Until it is told to end, or nobody is there to tell it anything.
     pub async fn run(mut self) -> Result<(), SessionError> {
         self.begin().await?;
+        let outcome = self.work_on().await;
+        // Whatever it was: nobody is left to work for.
+        self.stop_hands(true, None).await.and(outcome)
+    }
+
+    /// The same, as a thing that another agent can hold.
+    pub(crate) fn boxed(self) -> Pin<Box<dyn Future<Output = Result<(), SessionError>> + Send>> {
+        Box::pin(self.run())
+    }
+
+    /// One turn after the other.
+    async fn work_on(&mut self) -> Result<(), SessionError> {
         loop {
             let text = match self.waiting.pop_front() {
                 Some(next) => self.take_waiting(next).await?,
-                None => match self.orders.recv().await {
+                None => match self.next_order().await? {
                     None | Some(Order::End) => return Ok(()),
                     Some(order) => match self.between_turns(order).await? {
                         Some(text) => text,
@@ -175,10 +199,21 @@ impl Agent {
             let place = crate::prompt::place(folder, &self.settings);
             self.log.push(user(&place))?;
         }
+        self.hear_lost()?;
         for waiting in &self.waiting {
             self.sent(waiting, State::Waiting).await;
         }
         Ok(())
+    }
+
+    /// What other agents report meanwhile joins the conversation, for the next turn to read.
+    async fn next_order(&mut self) -> Result<Option<Order>, SessionError> {
+        loop {
+            tokio::select! {
+                order = self.orders.recv() => return Ok(order),
+                news = self.hands.next() => self.hear(news, None)?,
+            }
+        }
     }
 
     /// What is to be said next, if this order says so.
@@ -199,9 +234,12 @@ impl Agent {
             | Order::Model { .. }
             | Order::Fast { .. }
             | Order::Route { .. }
-            | Order::Probe => self.at_any_time(order).await?,
+            | Order::Probe
+            | Order::Decide { .. }
+            | Order::Delegate { .. }
+            | Order::StopAgent { .. } => self.at_any_time(order).await?,
             // Nothing runs that these could be about.
-            Order::Interrupt | Order::Decide { .. } | Order::End => {}
+            Order::Interrupt | Order::End => {}
         }
         Ok(None)
     }
@@ -232,7 +270,11 @@ impl Agent {
                 let text = "a turn is running: interrupt it, or wait until it has ended".to_owned();
                 self.tell(Event::Notice { text }).await;
             }
-            Order::Warm | Order::Interrupt | Order::Decide { .. } | Order::End => {}
+            // What this agent asks itself is decided where it waits for it.
+            Order::Decide { item, decision } => self.hands.decide(&item, decision),
+            Order::Delegate { role, task } => self.delegate_beside(&role, &task).await,
+            Order::StopAgent { id } => self.stop_hand(&id).await,
+            Order::Warm | Order::Interrupt | Order::End => {}
         }
         Ok(())
     }
@@ -314,6 +356,10 @@ pub(crate) enum Next {
         words: String,
     },
     End,
+}
+
+fn is_hand(record: &Record) -> bool {
+    matches!(record, Record::Agent { .. })
 }
 
 fn fact(record: &Record) -> Option<Fact> {

@@ -1,8 +1,8 @@
 //! The agent without a terminal: one turn, its events as lines of JSON or as words, and an exit code.
 
 use crate::talk::{
-    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, Routed,
-    State, StepState, What,
+    Asked, Connection, Decision, Event, Failure, Figures, FileKind, Item, Order, Outcome, Progress, Question,
+    Routed, Share, State, StepState, What,
 };
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -58,7 +58,7 @@ pub async fn run(
             Event::Asked(question) => {
                 let how =
                     "run it in the terminal, give a rule there, or use `-a never` or another sandbox_mode";
-                needs = Some(Failure::NeedsApproval { what: asked(&question.what), how: how.to_owned() });
+                needs = Some(Failure::NeedsApproval { what: asked(&question), how: how.to_owned() });
                 let decision = Decision::No { why: Some("there is nobody to ask".to_owned()) };
                 let _ = orders.send(Order::Decide { item: question.item, decision }).await;
                 let _ = orders.send(Order::Interrupt).await;
@@ -77,13 +77,17 @@ pub async fn run(
     Ok(ending(Outcome::Failed { error }, message, Figures::default()))
 }
 
-fn asked(what: &Asked) -> String {
-    match what {
+fn asked(question: &Question) -> String {
+    let what = match &question.what {
         Asked::Command { shown, .. } => format!("the command `{shown}`"),
         Asked::Files { changes } => {
             let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
             format!("the change of {}", paths.join(", "))
         }
+    };
+    match &question.who {
+        Some(agent) => format!("{what} of the agent {agent}"),
+        None => what,
     }
 }
 
@@ -139,7 +143,8 @@ pub fn line(event: &Event) -> Option<Value> {
         | Event::Sent { .. }
         | Event::Rewound { .. }
         | Event::Compacted { .. }
-        | Event::Probed(_) => None,
+        | Event::Probed(_)
+        | Event::Counted(_) => None,
     }
 }
 
@@ -159,8 +164,9 @@ fn item(item: &Item) -> Option<Value> {
         }
         What::Look { tool, about, output, progress } => json!({
             "type": "flint_tool_call", "tool": tool, "about": about, "output": output, "status": status(*progress)}),
-        What::Agent { name, task, report, progress, .. } => json!({
-            "type": "collab_tool_call", "agent": name, "task": task, "report": report, "status": status(*progress)}),
+        What::Agent { name, task, report, figures, progress } => json!({
+            "type": "collab_tool_call", "agent": name, "task": task, "report": report, "status": status(*progress),
+            "usage": usage(figures), "flint": self::figures(figures)}),
         What::Plan { steps } => {
             let step = |step: &crate::talk::Step| json!({"text": step.text, "completed": step.state == StepState::Done});
             json!({"type": "todo_list", "items": steps.iter().map(step).collect::<Vec<_>>()})
@@ -223,7 +229,15 @@ fn figures(figures: &Figures) -> Value {
         "requests": figures.requests, "seconds": figures.took.as_secs_f64(),
         "first_token_ms": figures.first_token.map(|time| time.as_secs_f64() * 1e3),
         "tokens_per_second": figures.tokens_a_second,
+        "agents": figures.agents.iter().map(share).collect::<Vec<_>>(),
     })
+}
+
+/// What another agent took.
+fn share(share: &Share) -> Value {
+    let served = share.figures.served.as_ref();
+    json!({"id": share.id, "agent": share.name, "usage": usage(&share.figures),
+        "model_served": served.map(|served| &served.model), "seconds": share.figures.took.as_secs_f64()})
 }
 
 impl<W: Write> Audience for Words<W> {
@@ -238,6 +252,9 @@ impl<W: Write> Audience for Words<W> {
 pub fn words(event: &Event) -> Option<String> {
     match event {
         Event::ItemBegan(Item { what: What::Command { command, .. }, .. }) => Some(format!("$ {command}")),
+        Event::ItemBegan(Item { what: What::Agent { name, task, .. }, .. }) => {
+            Some(format!("{name} begins: {task}"))
+        }
         Event::ItemGrew { .. } => None,
         Event::ItemEnded(item) => ended(&item.what),
         Event::Notice { text } => Some(format!("note: {text}")),
@@ -257,7 +274,8 @@ pub fn words(event: &Event) -> Option<String> {
         | Event::Asked(_)
         | Event::Sent { .. }
         | Event::Rewound { .. }
-        | Event::Probed(_) => None,
+        | Event::Probed(_)
+        | Event::Counted(_) => None,
     }
 }
 
@@ -281,7 +299,7 @@ fn ended(what: &What) -> Option<String> {
         }
         What::Look { tool, about, progress: Progress::Done, .. } => Some(format!("{tool} {about}")),
         What::Look { tool, about, output, .. } => Some(format!("{tool} {about}: {output}")),
-        What::Agent { name, report, .. } => Some(format!("{name}: {report}")),
+        What::Agent { name, report, figures, .. } => Some(format!("{name}: {report}\n{}", summary(figures))),
         What::Plan { steps } => {
             let step = |step: &crate::talk::Step| {
                 let mark = match step.state {

@@ -50,6 +50,21 @@ pub enum Record {
     Redone {
         items: Vec<Value>,
     },
+    /// Another agent was given a task; its own session has the rest.
+    Agent {
+        id: String,
+        name: String,
+        task: String,
+        session: String,
+    },
+    /// What came of it, as the model is told it.
+    Report {
+        id: String,
+        name: String,
+        task: String,
+        report: String,
+        done: bool,
+    },
     /// A fact: what was run and what came of it.
     Fact {
         fact: crate::facts::Fact,
@@ -92,6 +107,8 @@ impl Log {
                 | Record::Files { .. }
                 | Record::Waiting { .. }
                 | Record::Settled { .. }
+                | Record::Agent { .. }
+                | Record::Report { .. }
                 | Record::Fact { .. } => {}
             }
         }
@@ -189,10 +206,23 @@ pub fn waiting(records: &[Record]) -> Vec<(u64, String)> {
             | Record::Short { .. }
             | Record::Undone { .. }
             | Record::Redone { .. }
+            | Record::Agent { .. }
+            | Record::Report { .. }
             | Record::Fact { .. } => {}
         }
     }
     waiting
+}
+
+/// Agents that were at work when the session ended, each with its name and task: nobody will report.
+pub fn unreported(records: &[Record]) -> Vec<(String, String, String)> {
+    let reported =
+        |begun: &str| records.iter().any(|record| matches!(record, Record::Report { id, .. } if id == begun));
+    let begun = records.iter().filter_map(|record| match record {
+        Record::Agent { id, name, task, .. } => Some((id.clone(), name.clone(), task.clone())),
+        _ => None,
+    });
+    begun.filter(|(id, ..)| !reported(id)).collect()
 }
 
 /// A message of the person.

@@ -15,6 +15,7 @@ pub mod config;
 pub mod diagnose;
 pub mod facts;
 pub mod files;
+pub mod hands;
 pub mod headless;
 pub mod history;
 mod ignored;

@@ -153,3 +153,24 @@ pub const RETURN_SECONDS: u64 = 20;
 /// Models that a look at a server tries, and how long that may take.
 pub const MODELS_TRIED_MAX: usize = 32;
 pub const TRY_SECONDS_MAX: u64 = 3;
+/// Files that tell what other agents are, in one folder; the agents of a session; bytes of such a file, and of what the model is
+/// told of one.
+pub const ROLE_FILES_MAX: usize = 64;
+pub const ROLES_MAX: usize = 16;
+pub const ROLE_BYTES_MAX: u64 = 64 << 10;
+pub const ROLE_TOLD_BYTES_MAX: usize = 160;
+pub const ROLE_NAME_BYTES_MAX: usize = 32;
+
+/// Other agents that work at once for one session.
+pub const HANDS_MAX: usize = 4;
+
+/// Of a report, that the model reads: its end, which has the result.
+pub const REPORT_BYTES_MAX: usize = 16 << 10;
+
+/// Of an agent's task, as a list shows it; and of agents that have ended, how many a list has.
+pub const TASK_SHOWN_BYTES_MAX: usize = 80;
+pub const HANDS_LISTED_MAX: usize = 32;
+
+/// What an agent has to begin, with its server's list of models; and to end, once it is told to.
+pub const HAND_BEGIN_SECONDS_MAX: u64 = 15;
+pub const HAND_END_MILLISECONDS_MAX: u64 = 1_500;

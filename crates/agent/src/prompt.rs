@@ -2,7 +2,8 @@
 //!
 //! All of it is short and comes first, so that it is computed once and stays warm.
 
-use crate::limits::{EDITED_BYTES_MAX, MENTIONED_BYTES_MAX, MENTIONED_FILES_MAX};
+use crate::hands::Role;
+use crate::limits::{EDITED_BYTES_MAX, MENTIONED_BYTES_MAX, MENTIONED_FILES_MAX, ROLE_TOLD_BYTES_MAX};
 use crate::root::{Name, Root};
 use crate::settings::Settings;
 use serde_json::{Map, Value, json};
@@ -84,6 +85,27 @@ pub fn tools(may_ask: bool) -> Value {
             &["steps"]
         ),
     ])
+}
+
+/// The tool that gives tasks to other agents, for those who have some.
+pub fn agent(roles: &[Role], stays: bool) -> Value {
+    let about = |role: &Role| {
+        let line = role.description.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = &line[..line.floor_char_boundary(ROLE_TOLD_BYTES_MAX)];
+        format!("{}: {line}\n", role.name)
+    };
+    let about: String = roles.iter().map(about).collect();
+    let names: Vec<&str> = roles.iter().map(|role| role.name.as_str()).collect();
+    let mut fields = json!({
+        "role": {"type": "string", "enum": names, "description": about.trim_end()},
+        "task": {"type": "string", "description": "All that it has to know: it sees nothing of this conversation"},
+    });
+    if stays {
+        fields["background"] =
+            json!({"type": "boolean", "description": "Do not wait for it at the end of the turn"});
+    }
+    let about = "Give a task to another agent, which works beside you; its report comes as a message";
+    function("agent", about, fields, &["role", "task"])
 }
 
 fn function(name: &str, about: &str, properties: Value, required: &[&str]) -> Value {

@@ -17,6 +17,13 @@ pub fn items(records: &[Record]) -> Vec<Item> {
             }
             Record::Item { item } => said(item),
             Record::Files { changes } => Some(files(changes)),
+            Record::Report { name, task, report, done, .. } => Some(What::Agent {
+                name: name.clone(),
+                task: task.clone(),
+                report: report.clone(),
+                figures: Box::default(),
+                progress: if *done { Progress::Done } else { Progress::Failed },
+            }),
             Record::Undone { turns: undone, .. } => {
                 turns.truncate(turns.len().saturating_sub(*undone).max(1));
                 None
@@ -26,6 +33,7 @@ pub fn items(records: &[Record]) -> Vec<Item> {
             | Record::Waiting { .. }
             | Record::Settled { .. }
             | Record::Redone { .. }
+            | Record::Agent { .. }
             | Record::Fact { .. } => None,
         };
         let turn = turns.last_mut();

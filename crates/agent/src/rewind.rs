@@ -47,6 +47,8 @@ impl Rewind {
                 Record::Session { .. }
                 | Record::Waiting { .. }
                 | Record::Settled { .. }
+                | Record::Agent { .. }
+                | Record::Report { .. }
                 | Record::Fact { .. } => {}
             }
         }

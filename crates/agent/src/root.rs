@@ -62,8 +62,8 @@ pub enum FileError {
     NotAFile(Name),
     #[error("{0} is not a folder")]
     NotAFolder(Name),
-    #[error("{0} has more than {FILE_BYTES_MAX} bytes")]
-    Large(Name),
+    #[error("{name} has more than {bytes_max} bytes")]
+    Large { name: Name, bytes_max: u64 },
     #[error("{name}: {reason}")]
     Io { name: Name, reason: String },
 }
@@ -122,6 +122,11 @@ impl Root {
 
     /// What a file says, and its mode.
     pub fn read(&self, name: &Name) -> Result<(Vec<u8>, u32), FileError> {
+        self.read_within(name, FILE_BYTES_MAX)
+    }
+
+    /// Likewise, of a file that has no more bytes than that.
+    pub fn read_within(&self, name: &Name, bytes_max: u64) -> Result<(Vec<u8>, u32), FileError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut file = File::from(self.beneath(name, name.path(), flags)?);
         let about = file.metadata().map_err(|error| failed(name, error))?;
@@ -129,10 +134,10 @@ impl Root {
             return Err(FileError::NotAFile(name.clone()));
         }
         let mut content = Vec::new();
-        let read = (&mut file).take(FILE_BYTES_MAX + 1).read_to_end(&mut content);
+        let read = (&mut file).take(bytes_max + 1).read_to_end(&mut content);
         read.map_err(|error| failed(name, error))?;
-        match content.len() as u64 > FILE_BYTES_MAX {
-            true => Err(FileError::Large(name.clone())),
+        match content.len() as u64 > bytes_max {
+            true => Err(FileError::Large { name: name.clone(), bytes_max }),
             false => Ok((content, std::os::unix::fs::PermissionsExt::mode(&about.permissions()))),
         }
     }

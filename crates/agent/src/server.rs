@@ -97,7 +97,7 @@ pub(crate) async fn window_of(client: &Client, name: &str) -> Option<u64> {
     models.iter().find(own).and_then(|model| model.window)
 }
 
-fn models(body: &Value) -> Vec<ModelState> {
+pub(crate) fn models(body: &Value) -> Vec<ModelState> {
     let listed = body["data"].as_array().or_else(|| body["models"].as_array());
     let model = |model: &Value| {
         let name = model["id"].as_str().or_else(|| model["slug"].as_str())?.to_owned();

@@ -167,7 +167,7 @@ pub fn provider(config: &Config, id: &str) -> Option<Provider> {
 }
 
 /// What is not said grants least.
-fn mode(text: Option<&str>) -> Mode {
+pub(crate) fn mode(text: Option<&str>) -> Mode {
     match text {
         Some("workspace-write") => Mode::WorkspaceWrite,
         Some("danger-full-access") => Mode::DangerFullAccess,

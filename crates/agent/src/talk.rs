@@ -62,6 +62,15 @@ pub enum Order {
     },
     /// Asks the server what it serves; `Event::Probed` answers.
     Probe,
+    /// Another agent does this beside whatever goes on.
+    Delegate {
+        role: String,
+        task: String,
+    },
+    /// Ends the work of another agent and keeps what is done.
+    StopAgent {
+        id: String,
+    },
     End,
 }
 
@@ -122,6 +131,8 @@ pub enum Event {
         why: String,
         how: Routed,
     },
+    /// What the running turn has taken so far.
+    Counted(Box<Figures>),
     /// Something a person should know: a setting that is ignored, a cache that broke.
     Notice {
         text: String,
@@ -245,6 +256,7 @@ pub enum StepState {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     pub item: String,
+    pub who: Option<String>, // another agent; none is the one that is talked to
     pub what: Asked,
     pub why: String,
     pub rules: Vec<Rule>, // what `Always` could be about, the narrowest first
@@ -314,6 +326,15 @@ pub struct Figures {
     pub tokens_a_second: Option<f64>, // of the last response, as its server measured it, else as seen from here
     pub queued: Option<Duration>,
     pub context: Context,
+    pub agents: Vec<Share>, // that it had work for it, besides
+}
+
+/// What another agent took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Share {
+    pub id: String,
+    pub name: String,
+    pub figures: Figures,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

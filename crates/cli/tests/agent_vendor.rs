@@ -193,3 +193,25 @@ fn a_model_that_is_listed_and_not_served_is_told_with_the_reason() {
     terminal.press("/model\r");
     terminal.wait_for("Your plan does not have vendor-max.");
 }
+
+#[test]
+fn a_role_is_what_its_file_says_and_another_model_is_not_taken_for_its() {
+    let call = json!({"id": "fc_v", "type": "function_call", "call_id": "call_v", "name": "agent",
+        "arguments": "{\"role\": \"deep\", \"task\": \"think hard\"}", "status": "completed"});
+    let (one, two) = (message("Very well."), message("As you say."));
+    // There is no list of models here: who answered is seen by the answer.
+    let vendor = Vendor::start("vendor-1", vec![call, one.clone(), one, two]);
+    let role = "model = 'vendor-2'\nmodel_reasoning_effort = 'high'\ndeveloper_instructions = 'Be deep.'\n";
+    std::fs::create_dir(vendor.home.path().join("agents")).unwrap();
+    std::fs::write(vendor.home.path().join("agents/deep.toml"), role).unwrap();
+    let output = vendor.exec(&["-m", "vendor-1", "-c", "model_reasoning_effort=low", "go deep"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let asked: Vec<Value> = std::iter::repeat_with(|| vendor.asked().body).take(4).collect();
+    let tools = |body: &Value| body["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "agent");
+    let own = asked.iter().find(|body| body["model"] == "vendor-2").unwrap();
+    assert_eq!(own["reasoning"]["effort"], "high");
+    assert!(own["instructions"].as_str().unwrap().ends_with("\nBe deep.\n") && !tools(own), "{own}");
+    assert!(asked[0]["reasoning"]["effort"] == "low" && tools(&asked[0]), "{}", asked[0]);
+    let last = asked.last().unwrap()["input"].to_string();
+    assert!(last.contains("It failed: vendor-2 was asked for, and vendor-1 answered."), "{last}");
+}

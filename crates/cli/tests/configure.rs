@@ -66,7 +66,7 @@ fn a_codex_set_up_is_brought_over_and_shown() {
         "4 settings were taken, 2 were not",
         "config.toml:3: `web_search` means nothing to Flint",
         "config.toml:7: `model_providers.work.experimental_bearer_token` is a secret",
-        "reviewer.toml: agents are not taken yet",
+        "reviewer.toml: agents are not copied",
     ] {
         assert!(said.contains(words), "no {words:?} in:\n{said}");
     }

@@ -196,7 +196,7 @@ fn look(tool: &str, about: &str, output: &str, progress: Progress, fit: Fit) -> 
 }
 
 fn agent_end(figures: &Figures, progress: Progress) -> Option<Row> {
-    if progress == Progress::Running {
+    if progress == Progress::Running || *figures == Figures::default() {
         return None;
     }
     let (mut served, mut style) = (String::new(), DIM);

@@ -81,7 +81,7 @@ impl Slash {
             Slash::Compact => "make the conversation short",
             Slash::Resume => "take an earlier session up",
             Slash::Fork => "go on in a copy of this session",
-            Slash::Agents => "the agents that can be asked for",
+            Slash::Agents => "other agents: /agents NAME TASK, /agents stop ID",
             Slash::Permissions => "what needs no further yes",
             Slash::Init => "write an AGENTS.md for this folder",
             Slash::Export => "write the conversation to a file: /export FILE",

@@ -8,7 +8,7 @@ use crate::item::Fit;
 use crate::limits::{ENTRIES_LAID_OUT_MAX, ENTRIES_MAX};
 use crate::wrap::Row;
 pub use entry::{Entry, Note};
-use flint_agent::talk::{FileChange, Item, Progress, What};
+use flint_agent::talk::{Figures, FileChange, Item, Progress, What};
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Debug, Default)]
@@ -69,7 +69,13 @@ impl Transcript {
     pub fn end(&mut self, item: Item, turn: u64) {
         let known = self.open.contains_key(&item.id);
         let Item { id, what } = item;
+        let last = self.open.get(&id) == Some(&self.last());
         match self.find(&id).filter(|_| known) {
+            // What an agent reports stands where it came: much may have happened since it began.
+            Some(entry) if !last && matches!(what, What::Agent { .. }) => {
+                entry.replace(without_report(&what));
+                self.push(Entry::item(what, turn));
+            }
             Some(entry) => entry.replace(what),
             None => {
                 self.push(Entry::item(what, turn));
@@ -78,9 +84,14 @@ impl Transcript {
         self.open.remove(&id);
     }
 
-    /// What a turn left open will not grow any more.
+    /// What a turn left open will not grow any more, but for agents that work on.
     pub fn end_turn(&mut self) {
-        self.open.clear();
+        let (entries, first) = (&self.entries, self.first);
+        self.open.retain(|_, number| {
+            let entry = number.checked_sub(first).and_then(|at| entries.get(at as usize));
+            let what = entry.and_then(Entry::what);
+            matches!(what, Some(What::Agent { progress: Progress::Running, .. }))
+        });
     }
 
     /// Changes that were made, with the number of their turn.
@@ -225,4 +236,14 @@ impl Transcript {
         }
         self.place = Place::At { entry, row };
     }
+}
+
+/// That an agent had a task, and what became of it.
+fn without_report(what: &What) -> What {
+    let mut what = what.clone();
+    if let What::Agent { report, figures, .. } = &mut what {
+        report.clear();
+        **figures = Figures::default();
+    }
+    what
 }

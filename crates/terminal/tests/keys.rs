@@ -160,7 +160,13 @@ fn rule() -> Rule {
 fn asked(height: u16) -> Screen {
     let mut screen = running();
     let what = Asked::Command { argv: vec!["rm".into()], shown: "rm".into(), unconfined: false };
-    screen.fold(Event::Asked(Question { item: "q".into(), what, why: "why".into(), rules: vec![rule()] }));
+    screen.fold(Event::Asked(Question {
+        item: "q".into(),
+        who: None,
+        what,
+        why: "why".into(),
+        rules: vec![rule()],
+    }));
     screen.lay_out(Size { width: 60, height });
     screen.tick(Duration::from_secs(2));
     screen
@@ -211,7 +217,7 @@ fn what_is_not_seen_is_not_answered() {
 
 fn question() -> Question {
     let what = Asked::Files { changes: Vec::new() };
-    Question { item: "q".into(), what, why: String::new(), rules: Vec::new() }
+    Question { item: "q".into(), who: None, what, why: String::new(), rules: Vec::new() }
 }
 
 #[test]
@@ -241,6 +247,9 @@ fn commands_become_orders_and_actions() {
         ("/resume", action(Action::Resume { session: None })),
         ("/fork", action(Action::Fork)),
         ("/agents", action(Action::Agents)),
+        ("/agents a look at it", order(Order::Delegate { role: "a".into(), task: "look at it".into() })),
+        ("/agents stop 2", order(Order::StopAgent { id: "2".into() })),
+        ("/agents a", vec![]),
         ("/permissions", action(Action::Permissions)),
         ("/init", action(Action::Init)),
         ("/export a.md", action(Action::Export { file: Some("a.md".into()) })),

@@ -1,11 +1,9 @@
 //! The key that somebody probably meant.
 
-use super::KEYS;
-
 const LETTERS_MAX: usize = 64;
 
-/// The nearest name of as many parts, if it is near: a third of its letters may differ.
-pub fn likely(path: &[String]) -> Option<String> {
+/// The nearest of these names that has as many parts, if it is near: a third of its letters may differ.
+pub fn likely(path: &[String], names: impl IntoIterator<Item = &'static str>) -> Option<String> {
     let given = path.join(".");
     let near = |name: String| {
         let far = distance(&given, &name)?;
@@ -17,7 +15,7 @@ pub fn likely(path: &[String]) -> Option<String> {
             parts.iter().zip(path).map(|(part, given)| if *part == "*" { given.as_str() } else { part });
         (parts.len() == path.len()).then(|| name.collect::<Vec<_>>().join("."))
     };
-    KEYS.iter().filter_map(|key| near(named(key.path)?)).min().map(|(_, name)| name)
+    names.into_iter().filter_map(|key| near(named(key)?)).min().map(|(_, name)| name)
 }
 
 /// Letters to be put in, left out or changed to make one word of the other; none for words that are too long.

@@ -15,6 +15,7 @@ mod write;
 pub use import::{Import, Left, Taken, Why, import};
 pub use keys::{KEYS, Key, Kind, Project, SERVERS};
 pub use layer::{Entry, Layer, Place, Source, Value};
+pub(crate) use likely::likely;
 pub use load::{Loaded, Places, project};
 pub use schema::json_schema;
 
@@ -95,7 +96,7 @@ impl Config {
             if layer.source == Source::User && SERVERS.contains(&path[0].as_str()) {
                 return Ok(());
             }
-            let likely = likely::likely(path);
+            let likely = likely(path, KEYS.iter().map(|key| key.path));
             warnings.push(Warning::Unknown { place, key, likely });
             return Ok(());
         };

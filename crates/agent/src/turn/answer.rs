@@ -76,7 +76,7 @@ impl Agent {
                 self.hold_steers(&mut answer).await;
                 answer = Answer::new(turn);
             }
-            let error = match self.hear(takes_up, &mut answer, turn).await {
+            let error = match self.listen(takes_up, &mut answer, turn).await {
                 Ok(Came::Whole(ended)) => return self.take_ended(*ended, turn).await,
                 Ok(Came::Again) => {
                     answer = Answer::new(turn);
@@ -103,7 +103,12 @@ impl Agent {
     }
 
     /// Asks, unless an answer was taken up, and hears what comes.
-    async fn hear(&mut self, takes_up: bool, answer: &mut Answer, turn: &mut Turn) -> Result<Came, Trouble> {
+    async fn listen(
+        &mut self,
+        takes_up: bool,
+        answer: &mut Answer,
+        turn: &mut Turn,
+    ) -> Result<Came, Trouble> {
         let before = self.client.connection();
         if !takes_up {
             self.ask().await?;
@@ -176,6 +181,10 @@ impl Agent {
     /// that they have.
     fn tools(&self) -> Value {
         let mut tools = prompt::tools(self.settings.approvals != Policy::Never);
+        let crew = self.hands.crew();
+        if let (Some(tools), false) = (tools.as_array_mut(), crew.roles.is_empty()) {
+            tools.push(prompt::agent(&crew.roles, crew.stays));
+        }
         if self.flint {
             let texts = prompt::texts(&self.shown, self.workshop.root());
             tools[prompt::EDIT]["parameters"]["x-flint-edits"] = texts.into();

@@ -40,6 +40,7 @@ pub(crate) enum Task {
     Plan {
         steps: Vec<Step>,
     },
+    Delegate(Delegated),
     /// It cannot be done, and the model is told why.
     Nonsense {
         why: String,
@@ -52,6 +53,14 @@ pub(crate) struct Shell {
     pub timeout_s: Option<u64>,
     #[serde(default)]
     pub unconfined: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Delegated {
+    pub role: String,
+    pub task: String,
+    #[serde(default)]
+    pub background: bool,
 }
 
 #[derive(Deserialize)]
@@ -123,6 +132,7 @@ impl Call {
             "plan" => {
                 self.parse(|Plan { steps }| Task::Plan { steps: steps.into_iter().map(step).collect() })
             }
+            "agent" => self.parse(Task::Delegate),
             name => Err(format!("there is no tool {name:?}")),
         };
         read.unwrap_or_else(|why| Task::Nonsense { why })

@@ -5,6 +5,7 @@ mod call;
 mod check;
 mod claim;
 mod diagnose;
+mod hands;
 mod rewrite;
 mod run;
 
@@ -18,6 +19,7 @@ use crate::sessions::SessionError;
 use crate::talk::{Event, Failure, Figures, Item, Outcome, State, What};
 use call::Call;
 pub(crate) use diagnose::Diagnosis;
+pub(crate) use run::blocking;
 use std::time::Instant;
 
 /// Why a turn goes no further.
@@ -87,7 +89,12 @@ impl Agent {
             target: None,
             rewriting: None,
         };
-        let outcome = self.work(text, &mut turn).await;
+        let mut outcome = self.work(text, &mut turn).await;
+        if outcome.is_err()
+            && let Err(error) = self.stop_hands(false, Some(&mut turn)).await
+        {
+            outcome = Err(error.into());
+        }
         self.release_held().await;
         let again = self.escalation(&outcome, turn.last_failed.as_ref(), turn.tokens()).await;
         let next = match (&outcome, again) {
@@ -104,6 +111,8 @@ impl Agent {
     async fn work(&mut self, text: &str, turn: &mut Turn) -> Result<(), Stop> {
         self.boldness = 0;
         self.begin_diagnosis();
+        // Before the person's words: these are what is to be answered.
+        self.take_news(turn)?;
         self.rewind.begin(text, self.log.items().len());
         let (said, shown) = prompt::with_files(text, self.workshop.root());
         turn.target = shown.first().cloned();
@@ -113,13 +122,15 @@ impl Agent {
             Item { id: format!("said_{}", self.log.items().len()), what: What::Said { text: text.into() } };
         self.tell(Event::ItemEnded(said)).await;
         loop {
+            self.take_news(turn)?;
             self.keep_within_window(turn).await?;
             let calls = self.respond(turn).await?;
             turn.acted |= !calls.is_empty();
             self.take_shown(turn);
             self.take_rewritten(turn).await?;
-            let rests = calls.is_empty() && self.held.is_empty();
-            if rests && !self.holds_to_claim(turn)? && self.check(turn).await? {
+            let idle = calls.is_empty() && self.held.is_empty();
+            let rests = idle && !self.holds_to_claim(turn)? && !self.wait_for_hands(turn).await?;
+            if rests && self.check(turn).await? {
                 return Ok(());
             }
             self.make_calls(calls, turn).await?;
@@ -195,6 +206,9 @@ impl Agent {
         self.served = Some(ended.served.clone());
         self.flint = ended.flint;
         self.tell_ignored(&ended.served).await;
+        let mut so_far = turn.figures.clone();
+        so_far.took = turn.began.elapsed();
+        self.tell(Event::Counted(so_far.into())).await;
         if let Some(why) = &ended.cache_break {
             self.tell(Event::Notice { text: format!("the prompt was read anew: {why}") }).await;
         }
@@ -208,7 +222,7 @@ impl Agent {
 }
 
 /// Providers add a date to the name that was asked for; anything else is another model.
-fn is_same_model(asked: &str, served: &str) -> bool {
+pub(crate) fn is_same_model(asked: &str, served: &str) -> bool {
     match served.strip_prefix(asked) {
         Some(rest) => rest.chars().all(|c| c == '-' || c.is_ascii_digit()),
         None => false,

@@ -75,6 +75,7 @@ impl Agent {
                 self.tell(Event::ItemEnded(Item { id: call.id.clone(), what: What::Plan { steps } })).await;
                 Ok("The plan is shown.".to_owned())
             }
+            Task::Delegate(wanted) => self.delegate(call, wanted).await,
             Task::Nonsense { why } => {
                 let what = What::Trouble { message: why.clone() };
                 self.tell(Event::ItemEnded(Item { id: call.id.clone(), what })).await;
@@ -189,7 +190,7 @@ impl Agent {
                 let argv = argv.map(|simple| simple.argv).unwrap_or_default();
                 let shown = wanted.command.clone();
                 let what = Asked::Command { argv, shown, unconfined: wanted.unconfined };
-                self.ask_person(Question { item: call.id.clone(), what, why, rules }).await
+                self.ask_person(Question { item: call.id.clone(), who: None, what, why, rules }).await
             }
         }
     }
@@ -200,7 +201,7 @@ impl Agent {
             Verdict::Refuse { why } => Ok(Word::No(why)),
             Verdict::Ask { why, rules } => {
                 let what = Asked::Files { changes: tools::diffs(changes) };
-                self.ask_person(Question { item: call.id.clone(), what, why, rules }).await
+                self.ask_person(Question { item: call.id.clone(), who: None, what, why, rules }).await
             }
         }
     }
@@ -284,12 +285,17 @@ impl Agent {
             return Ok(format!("Nothing was changed: {why}."));
         }
         self.diagnosed_before().await?;
+        // Those of other agents that came before, before these.
+        turn.changed |= self.take_changes()?;
         let (workshop, wanted) = (self.workshop.clone(), changes.clone());
         // What was and what will be are on disk before the first file is touched: whatever happens then can be undone.
         let saved: Vec<_> = changes.iter().filter_map(rewind::saved).collect();
         self.log.record(&Record::Files { changes: saved.clone() })?;
         if let Err(error) = blocking(move || files::make(workshop.root(), &wanted)).await {
             return self.refuse_change(call, error.to_string()).await;
+        }
+        if let Some(journal) = &self.journal {
+            journal.add(&saved);
         }
         self.rewind.changed(saved);
         turn.changed = true;
@@ -352,6 +358,6 @@ pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,6 +3,7 @@
 use super::{Scene, session};
 use crate::config::Config;
 use flint_agent::approve::Book;
+use flint_agent::hands::Crew;
 use flint_agent::history::{self, Record, text_of};
 use flint_agent::sessions::{Listed, Sessions};
 use flint_agent::talk::Order;
@@ -21,6 +22,7 @@ pub struct Outside {
     book: Book,
     profiles: Vec<String>,
     rights: String,
+    pub crew: Crew,
 }
 
 /// Sessions that are offered.
@@ -38,6 +40,7 @@ impl Outside {
             project: scene.loaded.project.clone(),
             book: Book::new(config.data.join("rules.jsonl")),
             profiles: scene.loaded.profiles.clone(),
+            crew: Crew::default(),
             rights: format!(
                 "approval_policy: {}\nsandbox_mode: {:?}\nnetwork: {}\nthe project is {}\n",
                 scene.settings.approvals,
@@ -58,7 +61,7 @@ impl Outside {
             Action::Profile { name: None } => self.profiles(),
             Action::Resume { session: Some(_) } => Reply::Leave(action),
             Action::Resume { session: None } => self.resumable(),
-            Action::Agents => Reply::Notice("there are no sub-agents yet".to_owned()),
+            Action::Agents => self.agents(),
             Action::Permissions => self.permissions(),
             Action::Init => Reply::Notice("AGENTS.md is being written".to_owned()),
             Action::Export { file } => self.export(file),
@@ -101,6 +104,12 @@ impl Outside {
         let first = records.iter().flatten().find_map(|record| record["text"].as_str());
         let label = first.unwrap_or(&listed.id).lines().next().unwrap_or_default().to_owned();
         Choice { label, about, action: Action::Resume { session: Some(listed.id.clone()) } }
+    }
+
+    fn agents(&self) -> Reply {
+        let none = "There are none: write one as .flint/agents/NAME.toml, or agents/NAME.toml beside config.toml,\n\
+                    with a description and developer_instructions.\n";
+        Reply::Page { title: "Agents".to_owned(), text: self.crew.board.told(&self.crew.roles, none) }
     }
 
     fn permissions(&self) -> Reply {

@@ -26,7 +26,7 @@ pub fn configure(config: &Config, model: &ModelArgs, command: &ConfigCommand) ->
                 true => preview(&config.home, &files)?,
                 false => write(&config.home, &files, *force)?,
             }
-            tell(&folder, &files);
+            tell(&folder, &config.home, &files);
             Ok(())
         }
     }
@@ -165,18 +165,23 @@ fn replace(home: &Path, file: &Brought) -> Result<(), CliError> {
 }
 
 /// What was taken, and all that was not.
-fn tell(folder: &Path, files: &[Brought]) {
+fn tell(folder: &Path, home: &Path, files: &[Brought]) {
     let taken: usize = files.iter().map(|file| file.import.taken.len()).sum();
     let left: Vec<String> =
         files.iter().flat_map(|file| &file.import.left).map(ToString::to_string).collect();
     eprintln!("flint: {taken} settings were taken, {} were not", left.len());
     left.iter().for_each(|left| eprintln!("  {left}"));
     let agents = folder.join("agents");
+    let to = home.join("agents").display().to_string();
     let mut names = names(&agents).unwrap_or_default();
     names.retain(|name| name.ends_with(".toml"));
     names.sort();
     for name in names {
         let path = agents.join(name).display().to_string();
-        eprintln!("  {}: agents are not taken yet", path.escape_debug());
+        eprintln!(
+            "  {}: agents are not copied; put what you want of them into {}",
+            path.escape_debug(),
+            to.escape_debug()
+        );
     }
 }

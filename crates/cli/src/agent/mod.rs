@@ -2,6 +2,7 @@
 
 mod actions;
 mod configure;
+mod crew;
 mod exec;
 mod own;
 mod router;
@@ -30,11 +31,13 @@ use flint_agent::tools::Workshop;
 use flint_agent::{Agent, Setup};
 use flint_sandbox::{Mode, Policy};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// What the settings say for this folder.
+#[derive(Debug, Clone)]
 struct Scene {
     folder: PathBuf,
     loaded: Loaded,
@@ -66,22 +69,30 @@ impl Scene {
     /// Who answers. Flint's own server is started if it does not run.
     fn provider(&mut self, config: &Config, model: &ModelArgs) -> Result<Provider, CliError> {
         let id = self.loaded.config.text("model_provider").unwrap_or(OWN).to_owned();
-        if let Some(mut described) = provider(&self.loaded.config, &id) {
-            described.key = self.key(config, &id)?;
+        if let Some(described) = self.described(config, &id)? {
             return Ok(described);
-        }
-        if id != OWN {
-            let known = self.loaded.config.names("model_providers").join(", ");
-            let known = if known.is_empty() { "none is described".to_owned() } else { known };
-            return Err(CliError::Settings(format!(
-                "nothing is known about the provider {id:?}: describe it as [model_providers.{id}] with a \
-                 base_url (there are: {known})"
-            )));
         }
         if !self.settings.model.is_empty() {
             self.settings.model = own::served_name(&self.settings.model)?;
         }
         own::server(config, model, &self.loaded.config)
+    }
+
+    /// A provider that the settings describe. None: it is this program's own.
+    fn described(&self, config: &Config, id: &str) -> Result<Option<Provider>, CliError> {
+        if let Some(mut described) = provider(&self.loaded.config, id) {
+            described.key = self.key(config, id)?;
+            return Ok(Some(described));
+        }
+        if id == OWN {
+            return Ok(None);
+        }
+        let known = self.loaded.config.names("model_providers").join(", ");
+        let known = if known.is_empty() { "none is described".to_owned() } else { known };
+        Err(CliError::Settings(format!(
+            "nothing is known about the provider {id:?}: describe it as [model_providers.{id}] with a base_url \
+             (there are: {known})"
+        )))
     }
 
     fn key(&self, config: &Config, id: &str) -> Result<Option<Key>, CliError> {
@@ -115,7 +126,8 @@ impl Scene {
         let mut notices = self.warnings();
         notices.extend(session::trim(config, self.settings.sessions_bytes));
         let (approvals, book) = self.approvals(config, &mut notices);
-        let workshop = self.workshop(config)?;
+        let workshop = Arc::new(self.workshop(config)?);
+        let crew = crew::crew(config, &self, &provider, &workshop, &mut notices);
         let (settings, project, records) = (self.settings, self.loaded.project, Vec::new());
         Ok(Setup {
             settings,
@@ -129,6 +141,8 @@ impl Scene {
             project,
             notices,
             choices: None,
+            crew,
+            journal: None,
         })
     }
 

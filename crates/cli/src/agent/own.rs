@@ -64,6 +64,12 @@ pub fn served_name(name: &str) -> Result<String, CliError> {
     Ok(ModelName::parse(name)?.served(name))
 }
 
+/// The server that runs, for who does not start one.
+pub fn running(config: &Config) -> Result<Provider, CliError> {
+    let none = || CliError::Server("no flint serve is running: start one".to_owned());
+    Note::find(&config.data).map(|note| note.provider(config)).ok_or_else(none)
+}
+
 /// The server that runs, or else a new one with the model that the settings name.
 pub fn server(config: &Config, model: &ModelArgs, settings: &AgentConfig) -> Result<Provider, CliError> {
     if let Some(note) = Note::find(&config.data) {

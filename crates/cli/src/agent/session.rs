@@ -36,6 +36,12 @@ pub fn numbered(config: &Config, number: u32) -> Result<Session, CliError> {
     Ok(all(config)?.create(&format!("{}-{number}", fresh_id()))?)
 }
 
+/// A new one of an agent that works for another: not among those that a person takes up.
+pub fn of_hand(config: &Config, number: u32) -> Result<Session, CliError> {
+    let sessions = Sessions::open(&config.data.join("sessions").join("agents"))?;
+    Ok(sessions.create(&format!("{}-{number}", fresh_id()))?)
+}
+
 /// The one of that name, or the latest.
 pub fn resume(config: &Config, id: Option<&str>) -> Result<(Session, Vec<Value>), CliError> {
     let sessions = all(config)?;

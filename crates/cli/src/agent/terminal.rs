@@ -67,9 +67,11 @@ async fn one_session(
     let provider = router::provider(config, model, &mut scene, &choices)?;
     let (session, records) = take(config, open)?;
     let (id, face) = (session.id.clone(), face(config, &scene, &session, &records));
-    let outside = Outside::new(config, &scene, &id);
+    let mut outside = Outside::new(config, &scene, &id);
     let setup = Setup { records, tells_past: true, ..scene.setup(config, provider, session)? };
-    let setup = router::with(choices, setup);
+    let mut setup = router::with(choices, setup);
+    setup.crew.stays = true;
+    outside.crew = setup.crew.clone();
     let (agent, orders, events) = start(setup);
     let (requests, asked) = mpsc::channel(CHANNEL);
     let helper = tokio::spawn(actions::answer(outside, asked, orders.clone()));

@@ -44,6 +44,8 @@ impl Screen {
                     self.model = Some(model);
                 }
             }
+            // Told whole when the turn ends.
+            Event::Counted(_) => {}
             Event::Notice { text } => self.notice(text),
         }
     }
@@ -124,7 +126,7 @@ impl Screen {
         self.mismatch(&figures);
         self.turn = None;
         self.warmed = false;
-        self.panel.clear();
+        self.panel.end_turn(self.now);
         self.transcript.end_turn();
         let line = Line { who: None, turn: self.turns, figures: figures.clone(), outcome: Some(outcome) };
         self.account(line);

@@ -61,18 +61,23 @@ impl Panel {
         self.decide(Decision::Always(rule), now)
     }
 
-    /// It was decided elsewhere.
+    /// It was decided elsewhere, or the agent that asked has ended.
     pub fn settle(&mut self, item: &str, now: Duration) {
-        let first = self.question().is_some_and(|question| question.item == item);
-        self.questions.retain(|question| question.item != item);
+        let of_agent = |other: &str| other.strip_prefix(item).is_some_and(|rest| rest.starts_with('/'));
+        self.keep(now, |question| question.item != item && !of_agent(&question.item));
+    }
+
+    /// Only other agents still wait for an answer.
+    pub fn end_turn(&mut self, now: Duration) {
+        self.keep(now, |question| question.who.is_some());
+    }
+
+    fn keep(&mut self, now: Duration, kept: impl Fn(&Question) -> bool) {
+        let first = self.question().is_some_and(|question| !kept(question));
+        self.questions.retain(kept);
         if first {
             self.next(now);
         }
-    }
-
-    pub fn clear(&mut self) {
-        self.questions.clear();
-        self.reason = false;
     }
 
     /// The next question must be read too.

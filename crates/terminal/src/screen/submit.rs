@@ -128,13 +128,27 @@ impl Screen {
             Slash::Profile => action(Action::Profile { name: named }),
             Slash::Resume => action(Action::Resume { session: named }),
             Slash::Fork => action(Action::Fork),
-            Slash::Agents => action(Action::Agents),
+            Slash::Agents => self.agents(rest),
             Slash::Permissions => action(Action::Permissions),
             Slash::Init => action(Action::Init),
             Slash::Export => action(Action::Export { file: named }),
             Slash::Clear => action(Action::Clear),
             Slash::Quit => vec![Wish::Quit],
         }
+    }
+
+    /// Which there are; or one is given a task, or stopped.
+    fn agents(&mut self, rest: &str) -> Vec<Wish> {
+        let order = match rest.split_once(char::is_whitespace) {
+            None if rest.is_empty() => return vec![Wish::Action(Action::Agents)],
+            None => {
+                self.remark("it is /agents NAME TASK, /agents stop ID, or /agents alone");
+                return Vec::new();
+            }
+            Some(("stop", id)) => Order::StopAgent { id: id.trim().to_owned() },
+            Some((role, task)) => Order::Delegate { role: role.to_owned(), task: task.trim().to_owned() },
+        };
+        vec![Wish::Order(order)]
     }
 
     fn show(&mut self, kind: PageKind) -> Vec<Wish> {

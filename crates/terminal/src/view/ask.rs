@@ -45,8 +45,12 @@ fn title(question: &Question, waiting: usize) -> String {
         Asked::Command { unconfined: false, .. } => "Run this command?",
         Asked::Files { .. } => "Make these changes?",
     };
+    let what = match &question.who {
+        Some(agent) => format!("Agent {agent} asks: {what}"),
+        None => what.to_owned(),
+    };
     match waiting {
-        0 | 1 => what.to_owned(),
+        0 | 1 => what,
         _ => format!("{what} ({} more questions wait)", waiting - 1),
     }
 }

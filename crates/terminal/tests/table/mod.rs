@@ -102,5 +102,6 @@ pub fn figures(asked: &str, model: &str) -> Figures {
         tokens_a_second: Some(1_987.4),
         queued: Some(Duration::from_millis(2)),
         context: Context { tokens: 12_000, window: Some(32_768) },
+        agents: Vec::new(),
     }
 }

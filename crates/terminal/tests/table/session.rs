@@ -4,8 +4,8 @@ use super::{Scene, begun, chord, ended, figures, open, press, running, scene, wr
 use crossterm::event::{Event as Input, KeyCode, KeyModifiers};
 use flint_agent::rules::{Rule, Scope, Word};
 use flint_agent::talk::{
-    Asked, Connection, Event, Failure, FileChange, FileKind, How, Outcome, Progress, Question, State, Step,
-    StepState, What,
+    Asked, Connection, Event, Failure, FileChange, FileKind, How, Item, Outcome, Progress, Question, State,
+    Step, StepState, What,
 };
 use flint_terminal::Screen;
 use ratatui_core::layout::Size;
@@ -25,6 +25,7 @@ pub fn scenes() -> Vec<Scene> {
         Scene { height: 30, ..scene("markdown", markdown()) },
         Scene { height: 40, ..scene("items", items()) },
         Scene { height: 40, ..scene("items_full", full(items())) },
+        Scene { height: 24, ..scene("agents", agents()) },
         scene("approval_command", approval(false)),
         scene("approval_unconfined", approval(true)),
         Scene { height: 14, ..scene("approval_diff_short_of_room", approval_diff()) },
@@ -93,6 +94,26 @@ fn items() -> Screen {
     screen
 }
 
+/// One that was begun in an earlier turn has reported, one asks, though no turn runs.
+fn agents() -> Screen {
+    let mut screen = running();
+    let agent = |name: &str, report: &str, progress| {
+        let (name, task, report) = (name.into(), "look for mistakes".into(), report.into());
+        What::Agent { name, task, report, figures: figures("qwen", "qwen").into(), progress }
+    };
+    open(&mut screen, "agent_1", agent("reviewer", "", Progress::Running));
+    open(&mut screen, "agent_2", agent("tester", "$ cargo test\n", Progress::Running));
+    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "qwen").into() });
+    let what = agent("reviewer", "None found.", Progress::Done);
+    screen.fold(Event::ItemEnded(Item { id: "agent_1".into(), what }));
+    let what = Asked::Command { argv: vec!["id".into()], shown: "id".into(), unconfined: false };
+    let (item, who) = ("agent_2/call".into(), Some("tester".into()));
+    screen.fold(Event::Asked(Question { item, who, what, why: String::new(), rules: Vec::new() }));
+    screen.fold(Event::TurnBegan);
+    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "qwen").into() });
+    screen
+}
+
 fn full(mut screen: Screen) -> Screen {
     chord(&mut screen, KeyCode::Char('o'), KeyModifiers::CONTROL);
     screen
@@ -123,7 +144,7 @@ fn rules() -> Vec<Rule> {
 
 fn ask(screen: &mut Screen, what: Asked, rules: Vec<Rule>) {
     let why = "the policy asks before files are deleted".into();
-    screen.fold(Event::Asked(Question { item: "q".into(), what, why, rules }));
+    screen.fold(Event::Asked(Question { item: "q".into(), who: None, what, why, rules }));
     screen.lay_out(Size { width: 72, height: 20 });
     screen.tick(Duration::from_secs(3));
 }
