@@ -241,12 +241,24 @@ pub enum ExecCommand {
         /// Its name, as the event `thread.started` has it
         #[arg(required_unless_present = "last")]
         id: Option<String>,
-        /// The latest one
-        #[arg(long, conflicts_with = "id")]
+        /// The latest one; what follows is the task
+        #[arg(long)]
         last: bool,
         /// The task, or - for standard input
         prompt: Option<String>,
     },
+}
+
+impl ExecCommand {
+    /// The session, if it was named, and the task.
+    pub fn parts(&self) -> (Option<&str>, Option<&str>) {
+        let ExecCommand::Resume { id, last, prompt } = self;
+        match (last, prompt) {
+            // Of one word after `--last` nobody but this knows that it is no name.
+            (true, None) => (None, id.as_deref()),
+            _ => (id.as_deref(), prompt.as_deref()),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

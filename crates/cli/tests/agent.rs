@@ -76,6 +76,8 @@ fn a_file_is_read_and_changed_and_the_session_goes_on() {
         "{}",
         stderr(&output)
     );
+    let output = exec(&server, folder.path(), &["resume", "--last", "and now?"]);
+    assert_eq!(stdout(&output), "Nothing more.\n", "{}", stderr(&output));
     let records = std::fs::read_to_string(server.home.path().join(format!("sessions/{id}.jsonl"))).unwrap();
     assert!(records.contains("change it") && records.contains("and now?"), "{records}");
 }

@@ -1,7 +1,7 @@
 //! `flint exec`: one turn without a terminal. Standard output has the result, or lines of JSON, and nothing else.
 
 use super::{Scene, router, session, start, tasks, variants};
-use crate::args::{AgentArgs, ExecArgs, ExecCommand, ModelArgs};
+use crate::args::{AgentArgs, ExecArgs, ModelArgs};
 use crate::config::Config;
 use crate::error::CliError;
 use flint_agent::Setup;
@@ -20,10 +20,13 @@ pub fn exec(config: &Config, model: &ModelArgs, args: &ExecArgs) -> Result<u8, C
         return finish(&tasks::run(config, model, args, file)?, args);
     }
     let (prompt, resumed) = match &args.command {
-        Some(ExecCommand::Resume { id, last: _, prompt }) => (prompt, Some(id.as_deref())),
-        None => (&args.prompt, None),
+        Some(resume) => {
+            let (id, prompt) = resume.parts();
+            (prompt, Some(id))
+        }
+        None => (args.prompt.as_deref(), None),
     };
-    let prompt = read_prompt(prompt.as_deref())?;
+    let prompt = read_prompt(prompt)?;
     let schema = args.output_schema.as_deref().map(read_schema).transpose()?;
     let (mut scene, headless) = scene(config, model, args)?;
     scene.settings.schema = schema;

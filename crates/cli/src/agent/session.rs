@@ -15,7 +15,12 @@ pub fn all(config: &Config) -> Result<Sessions, CliError> {
 
 /// Removes the oldest where there is too much, and says so.
 pub fn trim(config: &Config, bytes: u64) -> Option<String> {
-    match all(config).and_then(|sessions| Ok(sessions.keep_within(bytes)?)) {
+    // Those of agents that worked for others, which nobody takes up, have a quarter of it.
+    let kept = |folder: fn(&Config) -> Result<Sessions, CliError>, bytes: u64| -> Result<_, CliError> {
+        Ok(folder(config)?.keep_within(bytes)?)
+    };
+    let removed = kept(all, bytes - bytes / 4).and_then(|own| Ok([own, kept(of_hands, bytes / 4)?].concat()));
+    match removed {
         Ok(removed) if removed.is_empty() => None,
         Ok(removed) => Some(format!(
             "the {} oldest sessions were removed: all of them may have {} MiB together (history.max_bytes)",
@@ -36,10 +41,13 @@ pub fn numbered(config: &Config, number: u32) -> Result<Session, CliError> {
     Ok(all(config)?.create(&format!("{}-{number}", fresh_id()))?)
 }
 
+fn of_hands(config: &Config) -> Result<Sessions, CliError> {
+    Ok(Sessions::open(&config.data.join("sessions").join("agents"))?)
+}
+
 /// A new one of an agent that works for another: not among those that a person takes up.
 pub fn of_hand(config: &Config, number: u32) -> Result<Session, CliError> {
-    let sessions = Sessions::open(&config.data.join("sessions").join("agents"))?;
-    Ok(sessions.create(&format!("{}-{number}", fresh_id()))?)
+    Ok(of_hands(config)?.create(&format!("{}-{number}", fresh_id()))?)
 }
 
 /// The one of that name, or the latest.
