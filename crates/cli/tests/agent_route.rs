@@ -263,26 +263,15 @@ fn a_setting_that_the_model_ignores_is_told_once_with_its_line() {
 }
 
 #[test]
-fn the_terminal_goes_from_one_model_to_the_other_and_back() {
+fn the_terminal_says_which_model_a_turn_is_for() {
     let two = Two::start(&[("", "Quick.")], &[("", "Long.")], &[("a.txt", "a\n"), ("b.txt", "b\n")], "auto");
     let mut terminal = Terminal::open(two.flint().env("TERM", "xterm-256color"));
     terminal.wait_for("Do you trust it?");
     terminal.press("n\n");
     terminal.wait_for("\x1b[?1049h");
-    terminal.press("what is a.txt?\r");
-    terminal.wait_for("Quick.");
-    terminal.wait_for("enter sends");
     terminal.press("compare a.txt and b.txt\r");
-    terminal.wait_for("Long.");
-    terminal.wait_for("enter sends");
-    terminal.press("[FAST] again\r");
-    terminal.wait_for("Quick.");
-    terminal.wait_for("enter sends");
-    // Who chooses a model has the last word.
-    terminal.press(&format!("/model {MODEL}\r"));
-    terminal.wait_for("router is off");
-    terminal.press("compare a.txt and b.txt once more\r");
-    terminal.wait_for("Quick.");
+    terminal.wait_for("the router takes long");
+    terminal.wait_for("Long");
     terminal.press("\x03\x03\x03");
     terminal.wait_for("flint resume");
     assert_eq!(terminal.wait().code(), Some(0));
