@@ -23,8 +23,12 @@ struct Vendor {
 }
 
 impl Vendor {
-    /// Answers each request with the next of these outputs, as a model of that name.
+    /// Answers each request with the next of these outputs, as a model of that name. It lists no models.
     fn start(model: &'static str, outputs: Vec<Value>) -> Vendor {
+        Vendor::listing(&[], model, outputs)
+    }
+
+    fn listing(models: &'static [&str], model: &'static str, outputs: Vec<Value>) -> Vendor {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (sender, asked) = sync_channel(100);
@@ -34,8 +38,9 @@ impl Vendor {
                 let Some(request) = request(&stream) else { continue };
                 match request.head.split(' ').take(2).collect::<Vec<_>>()[..] {
                     ["POST", "/v1/responses"] => answer(stream, model, outputs.next().unwrap_or_default()),
-                    ["GET", "/v1/models"] => {
-                        say(stream, "200 OK", &json!({"data": [{"id": model}, {"id": "vendor-max"}]}))
+                    ["GET", "/v1/models"] if !models.is_empty() => {
+                        let models: Vec<Value> = models.iter().map(|id| json!({"id": id})).collect();
+                        say(stream, "200 OK", &json!({"data": models}))
                     }
                     ["POST", "/v1/responses/input_tokens"] => count(stream, model, &request.body),
                     _ => refuse(stream),
@@ -183,7 +188,7 @@ fn a_key_that_is_not_set_is_said() {
 
 #[test]
 fn a_model_that_is_listed_and_not_served_is_told_with_the_reason() {
-    let vendor = Vendor::start("vendor-1", Vec::new());
+    let vendor = Vendor::listing(&["vendor-1", "vendor-max"], "vendor-1", Vec::new());
     let folder = tempfile::tempdir().unwrap();
     let mut terminal =
         Terminal::open(vendor.command(folder.path()).args(["-m", "vendor-1"]).env("TERM", "xterm-256color"));
