@@ -90,7 +90,7 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
             let shape = ModelFile::open(&path)?.config;
             let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);
             let job = Job { name, path: Some(path), bytes, threads, read, int8, spinner };
-            run(config, args, loaded, Some(floor), job)
+            run(config, args, loaded, floor, job)
         }
         Chosen::Cuda(_) => {
             let device = worker::cuda(config, model)?;
@@ -98,7 +98,7 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
             let loaded = worker::load(&pool, &path, device)?;
             let floor = Floor::of_file(&ModelFile::open(&path)?, read);
             let job = Job { name, path: Some(path), bytes, threads, read, int8: 0.0, spinner };
-            run(config, args, loaded, Some(floor), job)
+            run(config, args, loaded, floor, job)
         }
     }
 }
@@ -118,7 +118,7 @@ fn run<D: Device + 'static>(
     config: &Config,
     args: &BenchArgs,
     mut loaded: Loaded<D>,
-    floor: Option<Floor>,
+    floor: Floor,
     job: Job,
 ) -> Result<(), CliError> {
     let Job { name, path, bytes, threads, read, int8, spinner } = job;
@@ -143,7 +143,7 @@ fn run<D: Device + 'static>(
         .filter(|kind| kind.prompt + (DECODED as usize) < bench.context)
         .filter(|kind| wanted(kind.name))
         .collect();
-    let mut results = bench.measure_all(&kinds, args.rounds, floor.as_ref(), peer.as_mut(), &spinner)?;
+    let mut results = bench.measure_all(&kinds, args.rounds, &floor, peer.as_mut(), &spinner)?;
     results.extend(rows);
     if wanted("variants_5") {
         spinner.say("variants".to_owned());
@@ -206,7 +206,7 @@ impl Bench {
         &mut self,
         kinds: &[Kind],
         rounds: u32,
-        floor: Option<&Floor>,
+        floor: &Floor,
         mut peer: Option<&mut Peer>,
         spinner: &Spinner,
     ) -> Result<Vec<Measured>, CliError> {
@@ -298,9 +298,9 @@ fn peer_rate(peer: &mut Peer, kind: &Kind, tokens: &[u32]) -> Result<f64, CliErr
     })
 }
 
-fn measured(kind: &Kind, floor: Option<&Floor>, own: Vec<f64>, other: Vec<f64>) -> Measured {
+fn measured(kind: &Kind, floor: &Floor, own: Vec<f64>, other: Vec<f64>) -> Measured {
     let (value, peer) = (median(own), (!other.is_empty()).then(|| median(other)));
-    let floor = floor.and_then(|floor| floor.rate(kind));
+    let floor = floor.rate(kind);
     Measured {
         name: kind.name.into(),
         value,

@@ -28,5 +28,5 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs, name: &str) -
     let floor = Floor::of_file(&file, read);
     let name = format!("{name} (made-up weights)");
     let job = Job { name, path: None, bytes: file.bytes, threads: 0, read, int8: 0.0, spinner };
-    run(config, args, loaded, Some(floor), job)
+    run(config, args, loaded, floor, job)
 }

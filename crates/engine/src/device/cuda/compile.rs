@@ -37,12 +37,21 @@ pub struct Build {
 /// The kernels for this card and shape.
 pub fn kernels(card: &Card, shape: &Shape, build: &Build) -> Result<Arc<CudaModule>, CudaError> {
     shape.check()?;
-    if card.capability.0 < 9 {
-        let (major, minor) = card.capability;
-        let problem = format!("{} is sm_{major}{minor}; the kernels need sm_90 or later", card.name);
-        return Err(CudaError::Unsupported(problem));
-    }
+    can_run(card)?;
     module(card, &source(&shape.prelude(build.marking), build.sources.as_deref())?, &build.cache)
+}
+
+/// Whether the card is new enough for them.
+pub(super) fn can_run(card: &Card) -> Result<(), CudaError> {
+    let (major, minor) = card.capability;
+    match major >= 9 {
+        true => Ok(()),
+        false => {
+            let problem =
+                format!("{} is sm_{major}{minor}; the decode kernel needs sm_90 or later", card.name);
+            Err(CudaError::Unsupported(problem))
+        }
+    }
 }
 
 /// The kernels for a shape as machine code of an architecture (`sm_90a`), in the folder `cache` if one is given: this

@@ -7,6 +7,7 @@
 mod book;
 mod repack;
 
+use super::super::compile::can_run;
 use super::super::decode::Told;
 use super::super::params::{Params, Start};
 use super::super::shape::HEAD_DIM;
@@ -63,6 +64,7 @@ impl Alone {
         config: &Config,
         paged: &Cache,
     ) -> Result<Alone, CudaError> {
+        can_run(card)?;
         let shape = Shape::of(config, card.multiprocessors)?;
         shape.check()?;
         repack::check(model)?;
