@@ -45,6 +45,13 @@ def gpt_oss():
     return GptOssConfig(**shape, layer_types=kinds, num_local_experts=6, num_experts_per_tok=2)
 
 
+def gpt_oss_heads():
+    """With heads as the published models have them: eight query heads to a KV head, of 64 values."""
+    shape = sizes(288, 96, 64, 2, 8, 1, head_dim=64, rope_parameters=YARN, sliding_window=24)
+    kinds = ["sliding_attention", "full_attention"]
+    return GptOssConfig(**shape, layer_types=kinds, num_local_experts=6, num_experts_per_tok=4)
+
+
 def qwen3_moe(vocab, hidden, ffn, heads, experts):
     shape = sizes(vocab, hidden, ffn, 2, heads, 2, head_dim=32, rope_parameters=plain_rope(1e6))
     return Qwen3MoeConfig(
@@ -112,4 +119,5 @@ MODELS = [
         Gains(0.65),
         fp8_tile=(128, 128),
     ),
+    Tiny("gpt-oss-heads", gpt_oss_heads(), gpt_oss_gains(1.2), experts_format="MXFP4"),
 ]

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use flint_engine::load::MadeUp;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -51,6 +52,10 @@ pub struct ModelArgs {
     /// Where to compute; auto takes an NVIDIA card that the model fits on, else the CPU
     #[arg(long, global = true, value_name = "DEVICE", value_enum, default_value_t = DeviceName::Auto)]
     pub device: DeviceName,
+    /// What an NVIDIA card may round: exact gives a token the same bits alone and in any batch, fast does not and decodes
+    /// gpt-oss alone up to twice as fast; a CPU is always exact
+    #[arg(long, global = true, value_name = "PRECISION", value_enum, default_value_t = Precision::Fast)]
+    pub precision: Precision,
     /// Threads to compute with [default: one a physical core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub threads: Option<u16>,
@@ -72,6 +77,21 @@ pub enum DeviceName {
     Cuda,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    Fast,
+    Exact,
+}
+
+impl Precision {
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::Fast => "fast",
+            Precision::Exact => "exact",
+        }
+    }
+}
+
 impl ModelArgs {
     /// The same, but for the model, for a process that loads it.
     pub fn passed_on(&self) -> Vec<String> {
@@ -80,7 +100,8 @@ impl ModelArgs {
             DeviceName::Cpu => "cpu",
             DeviceName::Cuda => "cuda",
         };
-        let mut words = vec!["--device".to_owned(), device.to_owned()];
+        let mut words =
+            ["--device", device, "--precision", self.precision.name()].map(str::to_owned).to_vec();
         let numbers = [("--threads", self.threads.map(u32::from)), ("--kv-tokens", self.kv_tokens)];
         for (flag, number) in numbers {
             words.extend(number.iter().flat_map(|number| [flag.to_owned(), number.to_string()]));
@@ -348,6 +369,9 @@ pub struct BenchArgs {
     /// Rounds; the median counts
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
+    /// Measure weights of this model's exact shape, made up on an NVIDIA card, instead of a file's
+    #[arg(long, value_name = "NAME", value_parser = MadeUp::NAMES, conflicts_with_all = ["peer", "fidelity"])]
+    pub shape: Option<String>,
     /// Only measurements whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,

@@ -3,6 +3,7 @@
 mod beside;
 mod fidelity;
 mod floor;
+mod shape;
 
 use crate::args::{BenchArgs, ModelArgs};
 use crate::config::Config;
@@ -74,21 +75,30 @@ struct Measured {
 }
 
 pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(), CliError> {
+    if let Some(name) = &args.shape {
+        return shape::bench(config, model, args, name);
+    }
     let (name, path) = models::locate(config, model.model.as_deref())?;
     let threads = model.threads.map_or_else(default_threads, usize::from);
     let spinner = Spinner::new(format!("loading {name}"));
     let (read, int8) = (read_bandwidth(threads).unwrap_or(0.0), int8_peak(threads));
     let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(KV_TOKENS)), ..model.clone() };
+    let bytes = file_bytes(&path);
     match Chosen::of(model, &path)? {
         Chosen::Cpu => {
             let loaded = worker::load(&pool, &path, worker::cpu(model)?)?;
             let shape = ModelFile::open(&path)?.config;
             let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);
-            run(config, args, loaded, Some(floor), Job { name, path, threads, read, int8, spinner })
+            let job = Job { name, path: Some(path), bytes, threads, read, int8, spinner };
+            run(config, args, loaded, floor, job)
         }
         Chosen::Cuda(_) => {
-            let loaded = worker::load(&pool, &path, worker::cuda(config)?)?;
-            run(config, args, loaded, None, Job { name, path, threads, read, int8, spinner })
+            let device = worker::cuda(config, model)?;
+            let read = device.read_bandwidth()?;
+            let loaded = worker::load(&pool, &path, device)?;
+            let floor = Floor::of_file(&ModelFile::open(&path)?, read);
+            let job = Job { name, path: Some(path), bytes, threads, read, int8: 0.0, spinner };
+            run(config, args, loaded, floor, job)
         }
     }
 }
@@ -96,10 +106,11 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
 /// What is measured, and on what.
 struct Job {
     name: String,
-    path: PathBuf,
+    path: Option<PathBuf>, // none: made up
+    bytes: u64,            // of all weights
     threads: usize,
-    read: f64, // bytes a second of this machine's memory
-    int8: f64, // operations a second of its processor
+    read: f64, // bytes a second of the device's memory
+    int8: f64, // operations a second of the processor; 0 for a card
     spinner: Spinner,
 }
 
@@ -107,44 +118,45 @@ fn run<D: Device + 'static>(
     config: &Config,
     args: &BenchArgs,
     mut loaded: Loaded<D>,
-    floor: Option<Floor>,
+    floor: Floor,
     job: Job,
 ) -> Result<(), CliError> {
-    let Job { name, path, threads, read, int8, spinner } = job;
+    let Job { name, path, bytes, threads, read, int8, spinner } = job;
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows = if wanted("rows_16_d2048") { beside::rows(&mut loaded, args.rounds)? } else { None };
-    let fidelity = match args.fidelity {
-        true => {
+    let fidelity = match &path {
+        Some(path) if args.fidelity => {
             let vocab = loaded.facts().vocab;
-            let logits = |rows| PeerLogits::start(config, &path, threads, rows, vocab);
-            Some(fidelity::measure(&mut loaded, &path, args.peer.as_ref().map(|_| logits))?)
+            let logits = |rows| PeerLogits::start(config, path, threads, rows, vocab);
+            Some(fidelity::measure(&mut loaded, path, args.peer.as_ref().map(|_| logits))?)
         }
-        false => None,
+        _ => None,
     };
-    let mut bench = Bench::new(loaded, path.clone());
-    let mut peer = match &args.peer {
-        Some(_) => Some(Peer::start(config, &path, threads, KV_TOKENS as usize)?),
-        None => None,
+    let mut peer = match (&args.peer, &path) {
+        (Some(_), Some(path)) => Some(Peer::start(config, path, threads, KV_TOKENS as usize)?),
+        _ => None,
     };
+    let has_text = path.is_some();
+    let mut bench = Bench::new(loaded, path);
     let kinds: Vec<Kind> = KINDS
         .into_iter()
         .filter(|kind| kind.prompt + (DECODED as usize) < bench.context)
         .filter(|kind| wanted(kind.name))
         .collect();
-    let mut results = bench.measure_all(&kinds, args.rounds, floor.as_ref(), peer.as_mut(), &spinner)?;
+    let mut results = bench.measure_all(&kinds, args.rounds, &floor, peer.as_mut(), &spinner)?;
     results.extend(rows);
     if wanted("variants_5") {
         spinner.say("variants".to_owned());
         results.push(bench.variants(args.rounds)?);
     }
-    if wanted("json_masked") || wanted("json_forced") {
+    if has_text && (wanted("json_masked") || wanted("json_forced")) {
         spinner.say("JSON".to_owned());
         results.extend(bench.constrained(args.rounds)?);
     }
     drop(spinner);
     let report = Report {
         model: name,
-        file_bytes: file_bytes(&path),
+        file_bytes: bytes,
         device: bench.device,
         threads,
         rounds: args.rounds,
@@ -177,12 +189,15 @@ struct Bench {
 }
 
 impl Bench {
-    fn new<D: Device + 'static>(loaded: Loaded<D>, path: PathBuf) -> Bench {
+    fn new<D: Device + 'static>(loaded: Loaded<D>, path: Option<PathBuf>) -> Bench {
         let device = loaded.device().describe();
         let facts = loaded.facts();
         let context = facts.context.min(facts.kv_blocks * KV_BLOCK_TOKENS);
-        let vocabulary = move || worker::vocabulary(&path).map_err(|error| error.to_string());
-        let engine = Engine::new(Box::new(loaded)).with_vocabulary(Box::new(vocabulary));
+        let mut engine = Engine::new(Box::new(loaded));
+        if let Some(path) = path {
+            let vocabulary = move || worker::vocabulary(&path).map_err(|error| error.to_string());
+            engine = engine.with_vocabulary(Box::new(vocabulary));
+        }
         Bench { engine, device, context, vocab: facts.vocab, next: 0 }
     }
 
@@ -191,7 +206,7 @@ impl Bench {
         &mut self,
         kinds: &[Kind],
         rounds: u32,
-        floor: Option<&Floor>,
+        floor: &Floor,
         mut peer: Option<&mut Peer>,
         spinner: &Spinner,
     ) -> Result<Vec<Measured>, CliError> {
@@ -283,9 +298,9 @@ fn peer_rate(peer: &mut Peer, kind: &Kind, tokens: &[u32]) -> Result<f64, CliErr
     })
 }
 
-fn measured(kind: &Kind, floor: Option<&Floor>, own: Vec<f64>, other: Vec<f64>) -> Measured {
+fn measured(kind: &Kind, floor: &Floor, own: Vec<f64>, other: Vec<f64>) -> Measured {
     let (value, peer) = (median(own), (!other.is_empty()).then(|| median(other)));
-    let floor = floor.map(|floor| floor.rate(kind));
+    let floor = floor.rate(kind);
     Measured {
         name: kind.name.into(),
         value,
@@ -319,14 +334,10 @@ fn print_json(report: &Report) -> Result<(), CliError> {
 
 fn print_table(report: &Report) {
     let Report { model, device, read_gb_per_s, int8_gop_per_s, .. } = report;
-    // The floor is the CPU's.
     let floor = report.results.iter().any(|row| row.floor.is_some());
-    match floor {
-        true => println!(
-            "{model} on {device}; memory reads {read_gb_per_s:.0} GB/s, 8-bit peak {int8_gop_per_s:.0} Gop/s"
-        ),
-        false => println!("{model} on {device}"),
-    }
+    let on_cpu = *int8_gop_per_s > 0.0;
+    print!("{model} on {device}; memory reads {read_gb_per_s:.0} GB/s");
+    println!("{}", if on_cpu { format!(", 8-bit peak {int8_gop_per_s:.0} Gop/s") } else { String::new() });
     let peer = report.peer.as_deref().unwrap_or("");
     println!("{:<14} {:>14} {peer:>14} {:>7} {:>9}", "", "flint", "ratio", "of floor");
     for row in &report.results {
@@ -337,9 +348,8 @@ fn print_table(report: &Report) {
         println!("{:<14} {value:>14} {peer:>14} {ratio:>7} {share:>9}", row.name);
     }
     if floor {
-        println!(
-            "The floor: reading all weights and KV of a token once, or multiplying with the weights at the 8-bit peak."
-        );
+        let or = if on_cpu { ", or multiplying with the weights at the 8-bit peak" } else { "" };
+        println!("The floor: reading all weights and KV of a token once{or}.");
     }
     println!(
         "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, JSON and free text a token."

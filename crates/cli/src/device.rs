@@ -48,7 +48,7 @@ impl Chosen {
 }
 
 /// The first card that the driver shows, if Flint can use it.
-fn card() -> Result<Listed, CudaError> {
+pub fn card() -> Result<Listed, CudaError> {
     let card = Card::list()?.into_iter().next().ok_or(CudaError::NoCard)?;
     card.check().map(|()| card)
 }

@@ -61,7 +61,7 @@ pub fn start_worker(args: &ModelArgs, path: &Path, device: &Chosen) -> Result<Su
     let command = move || {
         let mut command = Command::new(&program);
         command.arg("worker").arg("--path").arg(&path).stdout(Stdio::null());
-        command.arg("--device").arg(device);
+        command.arg("--device").arg(device).arg("--precision").arg(args.precision.name());
         if let Some(threads) = args.threads {
             command.arg("--threads").arg(threads.to_string());
         }

@@ -1,13 +1,13 @@
 //! The process that holds the model.
 
-use crate::args::{ModelArgs, WorkerArgs};
+use crate::args::{ModelArgs, Precision, WorkerArgs};
 use crate::config::Config;
 use crate::device::Chosen;
 use crate::error::CliError;
 use crate::scripted;
 use flint_engine::constrain::Vocabulary;
 use flint_engine::device::cpu::{Cpu, default_threads};
-use flint_engine::device::cuda::Cuda;
+use flint_engine::device::cuda::{Cuda, Way};
 use flint_engine::device::{Device, DeviceError};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
@@ -44,7 +44,13 @@ fn runner(config: &Config, args: &ModelArgs, path: &Path) -> Result<Box<dyn Runn
     }
     Ok(match Chosen::of(args, path)? {
         Chosen::Cpu => Box::new(load(args, path, cpu(args)?)?),
-        Chosen::Cuda(_) => Box::new(load(args, path, cuda(config)?)?),
+        Chosen::Cuda(_) => {
+            let loaded = load(args, path, cuda(config, args)?)?;
+            if let Some(why) = why_not_alone(loaded.device()) {
+                eprintln!("flint: {why}");
+            }
+            Box::new(loaded)
+        }
     })
 }
 
@@ -55,19 +61,39 @@ pub fn cpu(args: &ModelArgs) -> Result<Cpu, ModelError> {
 
 /// The first card; its compiled kernels are kept beside the models. A loaded model does the same for every batch of a
 /// shape, so batches are recorded.
-pub fn cuda(config: &Config) -> Result<Cuda, CliError> {
-    Ok(Cuda::open(&config.cache.join("kernels"))?.replaying())
+pub fn cuda(config: &Config, args: &ModelArgs) -> Result<Cuda, CliError> {
+    let device = Cuda::open(&config.cache.join("kernels"))?.replaying();
+    Ok(match args.precision {
+        Precision::Fast => device.fast(),
+        Precision::Exact => device,
+    })
+}
+
+/// Why a model that could decode faster alone does not.
+pub fn why_not_alone(device: &Cuda) -> Option<String> {
+    match device.alone() {
+        Way::Not(why) => Some(format!("tokens alone go the general, slower way: {why}")),
+        Way::On(_) | Way::Off | Way::Waiting => None,
+    }
 }
 
 /// Loads a model onto a device as the arguments say.
 pub fn load<D: Device + 'static>(args: &ModelArgs, path: &Path, device: D) -> Result<Loaded<D>, ModelError> {
     let file = ModelFile::open(path)?;
-    let tokens = args.kv_tokens.map_or(file.config.context.min(KV_TOKENS_DEFAULT_MAX), |n| n as usize);
-    let loaded = Loaded::new(&file, device, tokens.div_ceil(KV_BLOCK_TOKENS), &mut |_, _| ())?;
+    let loaded = load_file(args, &file, device)?;
     file.release();
     drop(file);
     give_back_freed_memory();
     Ok(loaded)
+}
+
+pub fn load_file<D: Device + 'static>(
+    args: &ModelArgs,
+    file: &ModelFile,
+    device: D,
+) -> Result<Loaded<D>, ModelError> {
+    let tokens = args.kv_tokens.map_or(file.config.context.min(KV_TOKENS_DEFAULT_MAX), |n| n as usize);
+    Loaded::new(file, device, tokens.div_ceil(KV_BLOCK_TOKENS), &mut |_, _| ())
 }
 
 /// What the model's tokens spell, read anew: until a constraint needs it, it would only take room.

@@ -36,6 +36,22 @@ fn a_card_that_is_not_there_is_told_in_a_sentence() {
 }
 
 #[test]
+fn a_made_up_shape_needs_a_card_and_says_so() {
+    let refused = |args: &[&str]| {
+        let output = run(flint().args(["bench", "--shape"]).args(args), "");
+        assert!(!output.status.success());
+        stderr(&output)
+    };
+    let said = refused(&["gpt-oss-20b", "--device", "cpu"]);
+    assert_eq!(said.trim(), "flint: --shape makes weights up on an NVIDIA card: use --device cuda");
+    assert!(refused(&["gpt-oss-21b"]).contains("[possible values: gpt-oss-20b, gpt-oss-120b"));
+    if !std::path::Path::new("/proc/driver/nvidia").exists() {
+        let said = refused(&["gpt-oss-20b", "--device", "cuda"]);
+        assert_eq!(said.trim(), "flint: no NVIDIA driver was found: install it, or use the CPU");
+    }
+}
+
+#[test]
 fn completions_are_printed_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         check(flint().args(["completion", shell]), &["flint", "bench", "doctor"]);
@@ -45,7 +61,7 @@ fn completions_are_printed_for_every_shell() {
 #[test]
 fn help_teaches() {
     check(flint().arg("--help"), &["Examples:", "flint run --raw", "-m, --model"]);
-    check(flint().args(["bench", "--help"]), &["--peer", "--json", "llama.cpp"]);
+    check(flint().args(["bench", "--help"]), &["--peer", "--json", "llama.cpp", "--shape", "--precision"]);
 }
 
 #[test]

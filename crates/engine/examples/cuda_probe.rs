@@ -5,7 +5,9 @@
 //! Compiled kernels are kept in `FLINT_CUDA_CACHE`; `FLINT_CUDA_SOURCES` may name a folder of other kernels.
 
 use flint_engine::batch::Batch;
-use flint_engine::device::cuda::{Build, Card, Decoder, HostLayer, HostModel, MARKS, Matrix8, Mxfp4, Shape};
+use flint_engine::device::cuda::{
+    Build, Card, Cuda, Decoder, HostLayer, HostModel, MARKS, Matrix8, Mxfp4, Shape,
+};
 use flint_engine::device::plain::{Plain, Rows};
 use flint_engine::device::{Activation, Attention, Device, Head, Mixture, Norm};
 use flint_engine::limits::KV_BLOCK_TOKENS;
@@ -327,7 +329,7 @@ fn bench(build: &Build, name: &str, contexts: &[&str]) -> Outcome<()> {
     println!("{}, {} multiprocessors; {name}, random weights", card.name, card.multiprocessors);
     let mut decoder = Decoder::with_random_weights(card, shape.clone(), build)?;
     let (registers, spilled) = decoder.registers()?;
-    let bandwidth = decoder.read_bandwidth(8 << 30)?;
+    let bandwidth = Cuda::open(&build.cache)?.read_bandwidth()?;
     println!("{registers} registers, {spilled} bytes of local memory; reads at {:.2} TB/s", bandwidth / 1e12);
     println!("| context | tok/s | us a token | floor us | share of floor | us a layer beyond the floor |");
     println!("| --- | --- | --- | --- | --- | --- |");

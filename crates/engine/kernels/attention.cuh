@@ -1,7 +1,7 @@
 // Attention of one token to the cached ones.
 //
 // The query heads of a KV head go through the tensor cores together: eight rows of queries, and in the other eight rows
-// of the same instruction what rounding to bf16 left over, so queries and shares keep f32's worth of precision for free.
+// of the same instruction what rounding to f16 left over, so queries and shares keep f32's worth of precision for free.
 //
 // One warp takes a unit of cached tokens at a time (cache.cuh). Blocks of the grid that split a context merge what they found.
 
@@ -30,12 +30,6 @@ struct UnitPart {
     }
 };
 
-__device__ inline void mma_bf16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
 // One warp's attention, over the blocks it has seen so far. Lane 4 * g + t has head g.
 struct Attending {
     u32 q[2][8];     // (row half) dims 16 t .. 16 t + 15 of rows g and g + 8
@@ -60,10 +54,10 @@ struct Attending {
         for (int n = 0; n < 2; n++) {
             float d[4] = {0.f, 0.f, 0.f, 0.f};
             const uint4 low = keys.runs[2 * n], high = keys.runs[2 * n + 1];
-            mma_bf16(d, q[0][0], q[1][0], q[0][1], q[1][1], low.x, low.y);
-            mma_bf16(d, q[0][2], q[1][2], q[0][3], q[1][3], low.z, low.w);
-            mma_bf16(d, q[0][4], q[1][4], q[0][5], q[1][5], high.x, high.y);
-            mma_bf16(d, q[0][6], q[1][6], q[0][7], q[1][7], high.z, high.w);
+            mma_f16(d, q[0][0], q[1][0], q[0][1], q[1][1], low.x, low.y);
+            mma_f16(d, q[0][2], q[1][2], q[0][3], q[1][3], low.z, low.w);
+            mma_f16(d, q[0][4], q[1][4], q[0][5], q[1][5], high.x, high.y);
+            mma_f16(d, q[0][6], q[1][6], q[0][7], q[1][7], high.z, high.w);
             scores[n][0] = d[0] + d[2], scores[n][1] = d[1] + d[3];
         }
     }
@@ -100,13 +94,13 @@ struct Attending {
         u32 high[2], low[2];
 #pragma unroll
         for (int n = 0; n < 2; n++) {
-            high[n] = pack_bf16(powers[n][0], powers[n][1]);
-            low[n] = pack_bf16(powers[n][0] - bf16_to_f32((u16)high[n]), powers[n][1] - bf16_to_f32((u16)(high[n] >> 16)));
+            high[n] = pack_f16(powers[n][0], powers[n][1]);
+            low[n] = pack_f16(powers[n][0] - f16_to_f32((u16)high[n]), powers[n][1] - f16_to_f32((u16)(high[n] >> 16)));
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            mma_bf16(sum[2 * i], high[0], low[0], high[1], low[1], values.runs[i].x, values.runs[i].y);
-            mma_bf16(sum[2 * i + 1], high[0], low[0], high[1], low[1], values.runs[i].z, values.runs[i].w);
+            mma_f16(sum[2 * i], high[0], low[0], high[1], low[1], values.runs[i].x, values.runs[i].y);
+            mma_f16(sum[2 * i + 1], high[0], low[0], high[1], low[1], values.runs[i].z, values.runs[i].w);
         }
     }
 
@@ -184,9 +178,12 @@ struct Attention {
             const int dim = i - PAIRS, row[1] = {Q_ROWS + KV_ROWS + split.head * HEAD_DIM + dim};
             float values[1];
             qkv(row, values);
-            const u16 value = f32_to_bf16(values[0]);
-            if (open) open[UNIT_VALUES + value_place(slot, dim)] = value;
-            for (int head = 0; head < GROUP_HEADS; head++) shared.values[WARPS][head][dim] = bf16_to_f32(value);
+            const u16 value = cached(values[0]);
+            if (open) {
+                open[UNIT_VALUES + value_place(slot, dim)] = value;
+                if (params.paged) paged_place(layer, split.head, position, 1)[dim] = value;
+            }
+            for (int head = 0; head < GROUP_HEADS; head++) shared.values[WARPS][head][dim] = f16_to_f32(value);
         }
     }
 
@@ -204,13 +201,16 @@ struct Attention {
         for (int half = 0; half < 2; half++) {
             const int at = dim + half * HALF_DIM;
             const float value = query ? turned[half] * 0.125f : turned[half]; // 1 / sqrt(HEAD_DIM)
-            const u16 rounded = f32_to_bf16(value);
+            const u16 rounded = cached(value);
             if (query) {
                 shared.queries[head][at] = rounded;
-                shared.queries[GROUP_HEADS + head][at] = f32_to_bf16(value - bf16_to_f32(rounded));
+                shared.queries[GROUP_HEADS + head][at] = f32_to_f16(value - f16_to_f32(rounded));
             } else {
-                shared.key[at] = bf16_to_f32(rounded);
-                if (open) open[key_place(slot, at)] = rounded;
+                shared.key[at] = f16_to_f32(rounded);
+                if (open) {
+                    open[key_place(slot, at)] = rounded;
+                    if (params.paged) paged_place(layer, split.head, position, 0)[at] = rounded;
+                }
             }
         }
     }
@@ -219,7 +219,7 @@ struct Attention {
         float score = 0.f;
 #pragma unroll
         for (int dim = lane_id(); dim < HEAD_DIM; dim += LANES) {
-            const float query = bf16_to_f32(shared.queries[head][dim]) + bf16_to_f32(shared.queries[GROUP_HEADS + head][dim]);
+            const float query = f16_to_f32(shared.queries[head][dim]) + f16_to_f32(shared.queries[GROUP_HEADS + head][dim]);
             score += query * shared.key[dim];
         }
         score = warp_sum(score);

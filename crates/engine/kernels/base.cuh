@@ -27,16 +27,22 @@ __device__ inline u16 f32_to_bf16(float value) {
     return bits;
 }
 
-// Two values in one register, the first in the low half.
-__device__ inline u32 pack_bf16(float first, float second) {
-    u32 bits;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-    return bits;
-}
-
 __device__ inline u16 f32_to_f16(float value) {
     u16 bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+__device__ inline float f16_to_f32(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+// Two values in one register, the first in the low half.
+__device__ inline u32 pack_f16(float first, float second) {
+    u32 bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
     return bits;
 }
 

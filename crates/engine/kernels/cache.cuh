@@ -29,6 +29,15 @@ __device__ inline u16* cached_unit(int layer, int head, int unit) {
     return params.cache + ((block * KV_HEADS + head) * BLOCK_UNITS + unit % BLOCK_UNITS) * 2 * UNIT_VALUES;
 }
 
+// What is cached is finite: even a value that nobody looks at is multiplied with zero.
+__device__ inline u16 cached(float value) { return f32_to_f16(fminf(fmaxf(value, -65504.f), 65504.f)); }
+
+// The same key (`of` 0) or value (1) in the general path's cache, which has the same blocks.
+__device__ inline u16* paged_place(int layer, int head, int position, int of) {
+    const size_t block = (size_t)layer * params.cache_blocks + params.blocks[position / KV_BLOCK_TOKENS];
+    return params.paged + (((block * 2 + of) * KV_HEADS + head) * KV_BLOCK_TOKENS + position % KV_BLOCK_TOKENS) * HEAD_DIM;
+}
+
 // Which cached units this block of the grid attends to. The newest token is not among them: it goes straight to the last
 // split, so that what is cached can be brought before the token's own key and value are known.
 struct Split {
@@ -77,3 +86,17 @@ struct CachedUnits {
         return taken;
     }
 };
+
+// Brings blocks over from the general path's cache: (blocks of the list, layers, KV_HEADS) blocks of the grid.
+extern "C" __global__ void bring_blocks(const u32* list) {
+    const u32 id = list[blockIdx.x];
+    const size_t block = ((size_t)blockIdx.y * params.cache_blocks + id);
+    const int head = blockIdx.z;
+    for (int i = threadIdx.x; i < 2 * KV_BLOCK_TOKENS * HEAD_DIM; i += blockDim.x) {
+        const int of = i / (KV_BLOCK_TOKENS * HEAD_DIM), token = i / HEAD_DIM % KV_BLOCK_TOKENS, dim = i % HEAD_DIM;
+        const u16 value = params.paged[(((block * 2 + of) * KV_HEADS + head) * KV_BLOCK_TOKENS + token) * HEAD_DIM + dim];
+        u16* unit = params.cache + ((block * KV_HEADS + head) * BLOCK_UNITS + token / UNIT_TOKENS) * 2 * UNIT_VALUES;
+        const int slot = token % UNIT_TOKENS;
+        unit[of == 0 ? key_place(slot, dim) : UNIT_VALUES + value_place(slot, dim)] = value;
+    }
+}

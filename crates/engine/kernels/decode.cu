@@ -198,7 +198,7 @@ __noinline__ __device__ void begin() {
         tell_warps(shared.supplied.begun, now().step + 1);
     }
     const u16* row = params.embedding + (size_t)now().token * HIDDEN;
-    for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = bf16_to_f32(row[i]);
+    for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = f16_to_f32(row[i]);
     if (threadIdx.x < HALF_DIM) {
         float sine, cosine;
         sincosf((float)now().position * params.frequencies[threadIdx.x], &sine, &cosine);
@@ -339,7 +339,7 @@ __noinline__ __device__ void down() {
 // ---- The token
 
 // A block's largest logit, so that the largest word is the one that is wanted: logit, then the token (the first of equals),
-// then whether the host asked this block to stop, then the step.
+// then whether the host asked this block to stop, then the step's number, counted on from launch to launch.
 struct Best {
     u64 word;
     static constexpr int STEP_BITS = 13, TOKEN_BITS = 18;
@@ -357,6 +357,7 @@ struct Best {
     __device__ void halt(bool wanted) { word |= (u64)wanted << STEP_BITS; }
     __device__ bool of(u32 step) const { return ((u32)word & STEPS) == (step + 1 & STEPS); }
     __device__ u32 token() const { return LAST - ((u32)word >> (STEP_BITS + 1)); }
+    __device__ bool odd() const { return (u32)(word >> 32) >= ordered_key(INFINITY); } // infinite, or not a number
     __device__ bool halts() const { return (u32)word >> STEP_BITS & 1u; }
 };
 
@@ -422,10 +423,12 @@ __device__ inline Best best_of_grid(Best best, u32 step, u32 stop) {
     return Best(shared.best[WARPS]);
 }
 
-// One more than the token: what is still zero was not told yet.
-__device__ inline void tell_host(u32 step, u32 token) {
+// One more than the token: what is still zero was not told yet. Whoever sees it may read the step's logits.
+__device__ inline void tell_host(u32 step, Best found) {
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&params.told_tokens[step]), "r"(token + 1) : "memory");
+        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(&params.told_tokens[step]),
+                     "r"(found.odd() ? ODD_LOGIT : found.token() + 1)
+                     : "memory");
 }
 
 // The token with the largest logit, and on to the next step. False if there is none.
@@ -433,26 +436,27 @@ __noinline__ __device__ bool head() {
     NormInput input(params.final_norm);
     const u32 stop = threadIdx.x == 0 && blockIdx.x == 0 ? *(volatile const u32*)params.stop : 0; // takes long
     const u32 step = now().step, next = step + 1;
-    const u32 forced = params.forced[min(next, params.forced_count - 1)];
+    const Start& start = shared.supplied.start;
+    const u32 forced = next < start.forced_count ? start.forced[next] : 0;
     input.read(shared.x);
     input.add<DOWN>(shared.x, params.down_parts, now().tag_before());
     const float unit = stage_norm(input);
     mark(HEAD_INPUT);
     const Best best = multiply_head(unit, step);
     mark(HEAD_PRODUCT);
-    const Best found = best_of_grid(best, step, stop);
-    tell_host(step, found.token());
+    const Best found = best_of_grid(best, start.counted + step, stop);
+    tell_host(step, found);
     change_now([&](Now& now) {
         now.step = next, now.position++, now.layer = 0;
-        now.token = next < params.forced_count ? forced : found.token();
+        now.token = next < start.forced_count ? forced : found.token();
     });
     mark(HEAD_FINISH);
-    return next < params.steps && !found.halts();
+    return next < start.steps && !found.halts();
 }
 
-__device__ inline void prepare_block() {
+__device__ inline void prepare_block(const Start& start) {
     if (threadIdx.x < sizeof(shared.zeros)) shared.zeros[threadIdx.x] = 0;
-    if (threadIdx.x == 0) shared.marked = 0, shared.supplied.routed = shared.supplied.begun = shared.supplied.over = 0;
+    if (threadIdx.x == 0) shared.marked = 0, shared.supplied.routed = shared.supplied.begun = shared.supplied.over = 0, shared.supplied.start = start;
     if (threadIdx.x < WARPS) {
         shared.supplied.used[threadIdx.x] = 0;
         for (int i = 0; i < SLOTS; i++) copy_barrier_init(&shared.supplied.there[threadIdx.x][i]);
@@ -477,7 +481,7 @@ __noinline__ __device__ void bring_pieces() {
 }
 
 __noinline__ __device__ void go_to_first_step() {
-    change_now([](Now& now) { now = {0, (int)params.position, params.forced[0], 0, 1}; });
+    change_now([](Now& now) { now = {0, (int)shared.supplied.start.position, shared.supplied.start.token, 0, 1}; });
 }
 
 __noinline__ __device__ bool go_to_next_layer() {
@@ -501,8 +505,8 @@ __noinline__ __device__ void make_tokens() {
     if (threadIdx.x == 0) tell_warps(shared.supplied.over, 1);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) decode_steps() {
-    prepare_block();
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) decode_steps(const __grid_constant__ Start start) {
+    prepare_block(start);
     if (warp_id() >= WARPS) bring_pieces();
     else make_tokens();
 }

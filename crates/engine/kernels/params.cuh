@@ -15,7 +15,7 @@ struct Params {
     const float* down_bias;    // (layers, EXPERTS, HIDDEN)
     const u8* head;            // packed (VOCAB, HIDDEN), 8 bit
     const float* head_scale;   // (VOCAB)
-    const u16* embedding;      // (VOCAB, HIDDEN) bf16
+    const u16* embedding;      // (VOCAB, HIDDEN) f16
     const u16* router;         // (layers, HIDDEN, EXPERTS) bf16
     const float* router_bias;  // (layers, EXPERTS)
     const float* attention_norm; // (layers, HIDDEN)
@@ -25,11 +25,11 @@ struct Params {
     const float* frequencies;    // (HEAD_DIM / 2) radians a position
 
     // The sequence.
-    u16* cache;           // (layers, cache blocks, KV_HEADS, BLOCK_UNITS, 2, UNIT_VALUES) bf16: cache.cuh
+    u16* cache;           // (layers, cache blocks, KV_HEADS, BLOCK_UNITS, 2, UNIT_VALUES) f16: cache.cuh
+    u16* paged;           // (layers, cache blocks, 2, KV_HEADS, KV_BLOCK_TOKENS, HEAD_DIM) f16: the general path's, or null
     const u32* blocks;    // block table
-    const u32* forced;    // (forced_count) input tokens that are given; after them the model's own
 
-    // Activations on their way between blocks of the grid: tagged (tagged.cuh), zero at launch.
+    // Activations on their way between blocks of the grid: tagged (tagged.cuh). None may have a tag of the layers to come.
     float* qkv_parts;     // (2, QKV_ROWS) sums of a row, by the block that has its beginning and the one after
     float* out_parts;     // (2, HIDDEN)
     float* down_parts;    // (2, HIDDEN)
@@ -38,10 +38,10 @@ struct Params {
     float* attended;      // (Q_ROWS)
     u16* inner;           // (USED, FFN) f16, a part of INNER_UNIT
     u64* router_sums;     // (layers, EXPERTS, SUM_STRIDE) fixed point with a count, in the first; zero between uses
-    u64* best;            // (grid) largest logit of each block's rows, with its token; zero at launch
+    u64* best;            // (grid) largest logit of each block's rows, with its token and the step's number
 
     // For the host.
-    u32* told_tokens;     // (steps) mapped host memory
+    u32* told_tokens;     // (steps) mapped host memory: one more than the token, ODD_LOGIT if the largest is none
     const u32* stop;      // mapped host memory
     float* logits;        // (steps, VOCAB), or null
     u64* clocks;          // (MARKS) nanoseconds block 0 spent up to each mark, or null
@@ -49,11 +49,22 @@ struct Params {
     float norm_eps;
     float rope_magnitude;
     u32 cache_blocks;
-    u32 forced_count;
-    u32 position;         // of the first step
-    u32 steps;
+    u32 unused;
 };
+
+constexpr u32 ODD_LOGIT = ~0u;
 
 extern "C" {
 __constant__ Params params;
 }
+
+// What differs from launch to launch: the twin of `Start` in device/cuda/params.rs.
+struct Start {
+    const u32* forced; // (forced_count) input tokens that are given; after them the model's own
+    u32 forced_count;
+    u32 token;         // the first of them
+    u32 position;      // of the first step
+    u32 steps;
+    u32 counted;       // steps of all launches before
+    u32 unused;
+};

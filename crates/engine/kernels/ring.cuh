@@ -25,6 +25,7 @@ struct Supplied {
     u32 begun;               // steps
     u32 over;                // nothing more is wanted
     Chosen chosen;           // in the layer routed last
+    Start start;
 
     __device__ bool is_routed(u32 layers) const { return (int)(*(const volatile u32*)&routed - layers) >= 0; }
     __device__ void wait_for_routed(u32 layers) const {
@@ -72,7 +73,7 @@ struct Supply {
         stage = stage_, layer = layer_;
         run = 0, entered = filled;
         if (stage == KV) {
-            units = CachedUnits(params.position + step, layer, warp);
+            units = CachedUnits(at.start.position + step, layer, warp);
             next = 0, end = 2 * units.count;
         } else {
             const Range range = plan.warps[stage][warp];
@@ -84,7 +85,7 @@ struct Supply {
     __device__ bool advance() {
         while (next == end) {
             if (stage == HEAD) {
-                if (step + 1 == params.steps) return false;
+                if (step + 1 == at.start.steps) return false;
                 step++, layers++;
                 enter(QKV, 0);
             } else if (stage == DOWN) {
@@ -160,7 +161,7 @@ struct Supply {
         return true;
     }
 
-    __device__ bool finished() const { return step + 1 == params.steps && stage == HEAD && next == end && run == 0; }
+    __device__ bool finished() const { return step + 1 == at.start.steps && stage == HEAD && next == end && run == 0; }
 
     // Nothing may be on its way when the kernel ends.
     __device__ void drain() {

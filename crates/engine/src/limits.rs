@@ -12,6 +12,12 @@ pub const BATCH_SEQUENCES_MAX: usize = 16;
 /// Rows of one forward pass whose logits are wanted.
 pub const BATCH_LOGIT_ROWS_MAX: usize = 64;
 
+/// Steps that a card decodes ahead of the host, for a sequence alone: no further than the block that it writes to.
+pub const ALONE_STEPS_AHEAD_MAX: usize = KV_BLOCK_TOKENS;
+
+/// Tokens in a row that must be the likeliest ones before it does: a step too many costs more than some launches.
+pub const ALONE_HITS_BEFORE_AHEAD: usize = 8;
+
 /// Guessed rows of one sequence in one forward pass: all whose logits can be had, less the row that they follow.
 pub const DRAFT_ROWS_MAX: usize = BATCH_LOGIT_ROWS_MAX - 1;
 

@@ -15,6 +15,14 @@ pub trait Runner: Send {
     /// Logits of the `index`-th entry of the last batch's `logit_rows`, (vocab). The sampler works in place.
     fn logits(&mut self, index: usize) -> &mut [f32];
 
+    /// The token with the largest of these logits, the lowest id of equals, where the device has found it already.
+    fn best(&self, _index: usize) -> Option<u32> {
+        None
+    }
+
+    /// Nothing is to be computed now: a device that runs ahead may stop.
+    fn rest(&mut self) {}
+
     /// Copies one KV block over another, in every layer: copy-on-write.
     fn copy_block(&mut self, from: u32, to: u32);
 }

@@ -96,7 +96,15 @@ impl Engine {
                 }
             }
         }
+        self.rest_if_idle();
         Ok(Progress::Stepped)
+    }
+
+    /// Nobody waits for what the device may have begun ahead.
+    fn rest_if_idle(&mut self) {
+        if self.scheduler.is_idle() {
+            self.runner.rest();
+        }
     }
 
     /// Obeys one command. What cannot be obeyed is told as `Event::Refused`.
@@ -126,6 +134,7 @@ impl Engine {
             Command::Shutdown => return,
         };
         events.extend(outcome.unwrap_or_else(|failure| Some(Event::Refused { sequence, verb, failure })));
+        self.rest_if_idle();
     }
 
     /// Nothing can be computed: perhaps because of a constraint that is not compiled yet.
@@ -198,8 +207,12 @@ impl Engine {
         let sequence = self.scheduler.sequence(slot);
         let run = sequence.run.as_ref()?;
         let (id, position) = (sequence.id, sequence.tokens.len());
-        let logits = self.runner.logits(index);
-        match self.sampler.sample(logits, &run.sampling, &run.seen, position) {
+        let best = self.runner.best(index).filter(|_| run.guide.is_none() && run.sampling.takes_best());
+        let sampled = match best {
+            Some(token) => Ok((token, None)),
+            None => self.sampler.sample(self.runner.logits(index), &run.sampling, &run.seen, position),
+        };
+        match sampled {
             Ok((token, logprob)) => {
                 let top = self.sampler.top(&run.sampling).to_vec();
                 events.push(Event::Token { sequence: id, token, logprob, top });

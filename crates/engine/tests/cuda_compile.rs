@@ -34,7 +34,7 @@ fn kernels_compile_for_every_card_that_can_run_them() {
         // With the multiprocessors of an H200, a B200 and an RTX 5090.
         for (arch, multiprocessors) in [("sm_90a", 132), ("sm_100a", 148), ("sm_120", 170)] {
             let shape = Shape::named(name, multiprocessors).unwrap();
-            let code = machine_code(&shape, arch).unwrap_or_else(|error| panic!("{arch}: {error}"));
+            let code = machine_code(&shape, arch, None).unwrap_or_else(|error| panic!("{arch}: {error}"));
             assert!(code.starts_with(b"\x7fELF"), "{arch}: no machine code");
         }
     }

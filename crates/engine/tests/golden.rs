@@ -145,6 +145,7 @@ golden! {
     qwen3_moe: "qwen3-moe", cpu_exact;
     gpt_oss: "gpt-oss", cpu_exact;
     gpt_oss_mxfp4: "gpt-oss-mxfp4", cpu_close;
+    gpt_oss_heads: "gpt-oss-heads", cpu_close;
     quantised: "quantised", cpu_close;
     quantised_moe: "quantised-moe", cpu_close;
     qwen3_fp8: "qwen3-fp8", cpu_close;

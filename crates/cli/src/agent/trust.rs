@@ -1,7 +1,7 @@
 //! Before anything is read of a folder, run in it or connected to for it: whether the person trusts it.
 
 use super::Scene;
-use crate::args::{AgentArgs, DeviceName, ModelArgs};
+use crate::args::{AgentArgs, DeviceName, ModelArgs, Precision};
 use crate::config::Config;
 use crate::error::CliError;
 use std::fs::OpenOptions;
@@ -41,6 +41,7 @@ pub fn ask(config: &Config, args: &AgentArgs) -> Result<(), CliError> {
 const NO_MODEL: ModelArgs = ModelArgs {
     model: None,
     device: DeviceName::Auto,
+    precision: Precision::Fast,
     threads: None,
     kv_tokens: None,
     no_speculation: false,

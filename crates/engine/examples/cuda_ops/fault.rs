@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-const MODEL: &str = "gpt-oss-mxfp4";
+const MODEL: &str = "gpt-oss-heads";
 const ANSWER: u32 = 40;
 const BROKEN_PASS: u32 = 12;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,7 +51,7 @@ impl Runner for Breaking {
 
 fn engine(path: &Path, passes_left: Option<u32>) -> Engine {
     let file = ModelFile::open(path).unwrap();
-    let loaded = Loaded::new(&file, cuda().replaying(), 16, &mut |_, _| ()).unwrap();
+    let loaded = Loaded::new(&file, cuda().replaying().fast(), 16, &mut |_, _| ()).unwrap();
     Engine::new(Box::new(Breaking { loaded, passes_left }))
 }
 

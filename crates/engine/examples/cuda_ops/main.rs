@@ -3,12 +3,15 @@
 //!     cuda_ops check               every operation, bits, the golden models
 //!     cuda_ops small               the cases that a memory checker goes through in a minute
 //!     cuda_ops fault               a worker whose card fails is replaced, and its answer is whole
+//!     cuda_ops alone               gpt-oss whose lone tokens come from one kernel: right, and stopped
+//!     cuda_ops alone SHAPE DEPTH   the same, timed
 //!     cuda_ops real NAME PATH      perplexity of a real model, and its answers alone, together and with guesses
 //!     cuda_ops bench [SHAPE]       prefill and decode of made-up weights
 //!     cuda_ops decode SHAPE        decode alone
 //!     cuda_ops pass SHAPE ROWS     one pass, for a profiler
 //!     cuda_ops compile ARCH DIR    compiles the kernels for an architecture, without a card
 
+mod alone;
 mod bench;
 mod check;
 #[path = "../../tests/common/mod.rs"]
@@ -37,6 +40,8 @@ fn main() -> ExitCode {
         ["check"] => check::check(),
         ["small"] => check::small(),
         ["fault"] => fault::fault(),
+        ["alone"] => alone::check(),
+        ["alone", shape, depth] => alone::time(shape, depth.parse().unwrap_or(4096)),
         ["worker", passes] => fault::work(passes),
         ["real", name, path] => real::real(name, Path::new(path)),
         ["bench"] => bench::bench(""),
@@ -46,7 +51,7 @@ fn main() -> ExitCode {
         ["compile", arch, folder] => compile(arch, Path::new(folder)),
         _ => {
             eprintln!(
-                "cuda_ops check | small | fault | real NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
+                "cuda_ops check | small | fault | alone [SHAPE DEPTH] | real NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
             );
             1
         }
@@ -56,7 +61,7 @@ fn main() -> ExitCode {
 
 fn compile(arch: &str, folder: &Path) -> usize {
     let outcome = compile_operations(arch, &HEAD_DIMS, Some(folder));
-    outcome.map_or_else(said, |()| 0)
+    outcome.map_or_else(said, |()| 0) + alone::compile(arch, folder)
 }
 
 fn said(error: CudaError) -> usize {

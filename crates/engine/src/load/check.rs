@@ -39,6 +39,12 @@ pub(super) fn table(model: &ModelFile) -> Result<(), LoadError> {
     }
 }
 
+/// Name and shape of every tensor that a model with this configuration can have.
+pub(super) fn shapes(config: &Config) -> Vec<(String, Vec<usize>)> {
+    let wanted = wanted(config).into_iter().filter(|want| want.name != "rope_freqs.weight");
+    wanted.map(|want| (want.name, want.shape)).collect()
+}
+
 fn missing(want: &Wanted) -> Fault {
     Fault::missing(quoted(&want.name), format!("a tensor of {:?}", want.shape))
 }

@@ -11,6 +11,7 @@ mod fields;
 mod folder;
 pub mod gguf;
 mod json;
+mod made_up;
 mod reader;
 mod region;
 mod rope;
@@ -22,6 +23,7 @@ mod tokenizer;
 pub use error::{Fault, LoadError};
 pub use folder::FolderMetadata;
 pub use gguf::GgufMetadata;
+pub use made_up::MadeUp;
 pub use tensor::Tensor;
 pub use tokenizer::{GgufVocabulary, TokenizerSource, Vocabulary};
 
@@ -47,6 +49,7 @@ pub struct ModelFile {
 pub enum Metadata {
     Gguf(GgufMetadata),
     Folder(Box<FolderMetadata>),
+    MadeUp,
 }
 
 impl ModelFile {
@@ -89,6 +92,7 @@ impl ModelFile {
                 tokenizer::from_gguf(metadata, vocab).map_err(|fault| fault.of(&self.path))
             }
             Metadata::Folder(metadata) => metadata.tokenizer(vocab),
+            Metadata::MadeUp => Err(Fault::missing("the tokenizer", "a model with text").of(&self.path)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A weight as it lies in the mapped files, seen as rows of one format whatever the files look like.
 
 use super::error::{Fault, LoadError, quoted};
+use super::made_up::Spread;
 use super::region::{MappedFile, Region};
 use crate::quant::{Format, dequantize_row};
 use std::path::Path;
@@ -26,7 +27,7 @@ pub(super) struct Part {
 }
 
 /// How the rows of a part lie in its data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Layout {
     /// Row `i` is stored row `first + i * step`, in the blocks of the format.
     Rows { first: usize, step: usize },
@@ -36,6 +37,8 @@ pub(super) enum Layout {
     SplitMxfp4 { first: usize, step: usize },
     /// Rows of e4m3 with a scale for each tile of (tile_rows, tile_cols).
     Fp8Tiles { tile_rows: usize, tile_cols: usize, scale_format: Format },
+    /// Nowhere: rows are made up when they are read.
+    MadeUp(Spread),
 }
 
 impl Layout {
@@ -70,6 +73,19 @@ impl Tensor {
         Tensor::new(name.into(), shape.into(), format, Layout::PLAIN, parts).map_err(|fault| fault.of(path))
     }
 
+    pub(super) fn made_up(name: &str, shape: &[usize], format: Format, spread: Spread) -> Tensor {
+        let (name, shape, layout) = (name.into(), shape.into(), Layout::MadeUp(spread));
+        Tensor { name, shape, format, layout, parts: Vec::new().into() }
+    }
+
+    /// About how large the values of a made-up tensor are; nothing for a real one.
+    pub fn made_up_size(&self) -> Option<f32> {
+        match self.layout {
+            Layout::MadeUp(spread) => Some(spread.size),
+            _ => None,
+        }
+    }
+
     fn holds(&self, part: &Part) -> bool {
         let scales = part.scales.as_ref().map_or(0, |scales| scales.bytes().len());
         let needed = self.part_bytes();
@@ -98,6 +114,7 @@ impl Tensor {
                 let tiles = (last / tile_rows + 1).checked_mul(cols.div_ceil(tile_cols))?;
                 Some(((last + 1).checked_mul(cols)?, tiles.checked_mul(scale_format.block_bytes())?))
             }
+            Layout::MadeUp(_) => Some((0, 0)),
         }
     }
 
@@ -142,6 +159,10 @@ impl Tensor {
 
     /// Row `row` in the block layout of `format`: borrowed when it lies so in the file, else in `scratch`.
     pub fn row_blocks<'a>(&'a self, row: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        if let Layout::MadeUp(spread) = self.layout {
+            spread.row(self.format, row, self.cols(), scratch);
+            return scratch;
+        }
         let (part, row) = self.part(row);
         let (data, cols) = (part.data.bytes(), self.cols());
         let row_bytes = self.format.row_bytes(cols);
@@ -159,6 +180,7 @@ impl Tensor {
                 join_mxfp4(&data[at * 16..][..blocks * 16], &scales[at..][..blocks], scratch);
                 scratch
             }
+            Layout::MadeUp(_) => &[],
         }
     }
 
@@ -166,7 +188,9 @@ impl Tensor {
     pub fn tile(&self) -> Option<(usize, usize)> {
         match self.layout {
             Layout::Fp8Tiles { tile_rows, tile_cols, .. } => Some((tile_rows, tile_cols)),
-            Layout::Rows { .. } | Layout::Strided { .. } | Layout::SplitMxfp4 { .. } => None,
+            Layout::Rows { .. } | Layout::Strided { .. } | Layout::SplitMxfp4 { .. } | Layout::MadeUp(_) => {
+                None
+            }
         }
     }
 

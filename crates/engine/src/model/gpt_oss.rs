@@ -4,13 +4,13 @@ use super::loaded::{Loader, ModelError};
 use super::{Model, State};
 use crate::batch::Batch;
 use crate::device::{Activation, Attention, Device, Head, Mixture};
-use crate::model::config::Rope;
+use crate::model::config::{Config, Rope};
 
 pub struct GptOss<D: Device> {
-    rope: Rope,
-    embedding: D::Table,
-    layers: Vec<(Attention<D>, Mixture<D>)>,
-    head: Head<D>,
+    pub rope: Rope,
+    pub embedding: D::Table,
+    pub layers: Vec<(Attention<D>, Mixture<D>)>,
+    pub head: Head<D>,
 }
 
 impl<D: Device> GptOss<D> {
@@ -29,6 +29,9 @@ impl<D: Device> GptOss<D> {
 impl<D: Device> Model<D> for GptOss<D> {
     fn forward(&self, device: &mut D, batch: &Batch, state: &mut State<D>) {
         let State { x, qkv, attended, logits, cache, .. } = state;
+        if device.forward_alone(batch, logits) {
+            return;
+        }
         device.begin(&self.rope, batch);
         device.embed(&self.embedding, batch, x);
         for (attention, mixture) in &self.layers {
@@ -38,5 +41,9 @@ impl<D: Device> Model<D> for GptOss<D> {
             device.mixture(mixture, x, batch);
         }
         device.head(&self.head, x, batch, logits);
+    }
+
+    fn ready(&self, device: &mut D, config: &Config, state: &State<D>) {
+        device.alone_ready(self, config, &state.cache);
     }
 }

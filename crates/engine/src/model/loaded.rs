@@ -91,6 +91,7 @@ impl<D: Device + 'static> Loaded<D> {
             logits: device.buffer(BATCH_LOGIT_ROWS_MAX, config.vocab)?,
             cache: device.cache(config, kv_blocks)?,
         };
+        model.ready(&mut device, config, &state);
         let facts = RunnerFacts { vocab: config.vocab, context: config.context, kv_blocks };
         Ok(Loaded { device, model, state, facts })
     }
@@ -108,6 +109,14 @@ impl<D: Device> Runner for Loaded<D> {
     fn forward(&mut self, batch: &Batch) -> Result<(), RunnerError> {
         self.model.forward(&mut self.device, batch, &mut self.state);
         self.device.finish().map_err(|error| RunnerError(error.to_string()))
+    }
+
+    fn best(&self, index: usize) -> Option<u32> {
+        self.device.best().filter(|_| index == 0)
+    }
+
+    fn rest(&mut self) {
+        self.device.rest();
     }
 
     fn logits(&mut self, index: usize) -> &mut [f32] {

@@ -13,16 +13,21 @@ mod qwen3;
 mod qwen3_moe;
 mod weights;
 
+pub use gpt_oss::GptOss;
 pub use loaded::{LoadProgress, Loaded, ModelError};
 pub use memory::{MemoryNeed, TooLarge, available_bytes};
 
 use crate::batch::Batch;
 use crate::device::Device;
+use config::Config;
 
 /// An architecture with its weights on a device.
 pub trait Model<D: Device>: Send {
     /// Computes a batch: KV of every row into the cache, logits of the rows that want them.
     fn forward(&self, device: &mut D, batch: &Batch, state: &mut State<D>);
+
+    /// Everything is loaded, and all memory that must be had is taken: what is left may serve to be faster.
+    fn ready(&self, _device: &mut D, _config: &Config, _state: &State<D>) {}
 }
 
 /// The activations of one batch, and the KV of all sequences.

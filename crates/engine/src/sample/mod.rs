@@ -86,6 +86,12 @@ impl Sampling {
         self.bias.iter().try_for_each(|&(_, bias)| in_range("a logit bias", bias, -1000.0, 1000.0))
     }
 
+    /// The token of the largest logit is taken, whatever the others are.
+    pub fn takes_best(&self) -> bool {
+        let plain = !self.has_penalties() && self.bias.is_empty();
+        self.temperature < GREEDY_BELOW && plain && self.logprobs.is_none()
+    }
+
     fn cuts(&self) -> bool {
         self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
     }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// All tiny models.
-pub const MODELS: [&str; 10] = [
+pub const MODELS: [&str; 11] = [
     "llama",
     "llama3",
     "qwen2",
@@ -19,6 +19,7 @@ pub const MODELS: [&str; 10] = [
     "qwen3-moe",
     "gpt-oss",
     "gpt-oss-mxfp4",
+    "gpt-oss-heads",
     "quantised",
     "quantised-moe",
     "qwen3-fp8",

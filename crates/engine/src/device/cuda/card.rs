@@ -5,6 +5,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, 
 use std::ffi::c_void;
 use std::sync::Arc;
 
+#[derive(Clone)]
 pub struct Card {
     pub(super) context: Arc<CudaContext>,
     pub(super) stream: Arc<CudaStream>,
@@ -140,6 +141,16 @@ impl Card {
 
     pub fn finish(&self) -> Result<(), CudaError> {
         self.stream.synchronize().doing("waiting for the card")
+    }
+
+    /// Whether everything that was begun is done; an error if it failed.
+    pub fn is_done(&self) -> Result<bool, CudaError> {
+        // SAFETY: the stream is alive.
+        match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) } {
+            sys::CUresult::CUDA_SUCCESS => Ok(true),
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            failed => failed.result().map(|()| true).doing("waiting for the card"),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Kernels from their source: compiled for the card and the shape, and kept on disk.
 
 use super::{Card, CudaError, Doing, Shape};
-use cudarc::driver::{CudaModule, sys as driver};
+use cudarc::driver::CudaModule;
 use cudarc::nvrtc::{Ptx, result, sys};
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -37,29 +37,32 @@ pub struct Build {
 /// The kernels for this card and shape.
 pub fn kernels(card: &Card, shape: &Shape, build: &Build) -> Result<Arc<CudaModule>, CudaError> {
     shape.check()?;
-    if card.capability.0 < 9 {
-        let (major, minor) = card.capability;
-        let problem = format!("{} is sm_{major}{minor}; the kernels need sm_90 or later", card.name);
-        return Err(CudaError::Unsupported(problem));
-    }
-    let source = source(&shape.prelude(build.marking), build.sources.as_deref())?;
-    let arch = architecture(card.capability);
-    let path = build.cache.join(format!("{:016x}.cubin", key(&source, &arch, driver_version())));
-    let cubin = match fs::read(&path) {
-        Ok(cubin) => cubin,
-        Err(_) => {
-            let cubin = compile(&source, &arch)?;
-            keep(&path, &cubin).map_err(|error| CudaError::File { path, error })?;
-            cubin
-        }
-    };
-    card.context.load_module(Ptx::from_binary(cubin)).doing("loading the kernels")
+    can_run(card)?;
+    module(card, &source(&shape.prelude(build.marking), build.sources.as_deref())?, &build.cache)
 }
 
-/// The kernels for a shape as machine code of an architecture (`sm_90a`): this needs the compiler, but no card.
-pub fn machine_code(shape: &Shape, arch: &str) -> Result<Vec<u8>, CudaError> {
+/// Whether the card is new enough for them.
+pub(super) fn can_run(card: &Card) -> Result<(), CudaError> {
+    let (major, minor) = card.capability;
+    match major >= 9 {
+        true => Ok(()),
+        false => {
+            let problem =
+                format!("{} is sm_{major}{minor}; the decode kernel needs sm_90 or later", card.name);
+            Err(CudaError::Unsupported(problem))
+        }
+    }
+}
+
+/// The kernels for a shape as machine code of an architecture (`sm_90a`), in the folder `cache` if one is given: this
+/// needs the compiler, but no card.
+pub fn machine_code(shape: &Shape, arch: &str, cache: Option<&Path>) -> Result<Vec<u8>, CudaError> {
     shape.check()?;
-    compile(&source(&shape.prelude(false), None)?, arch)
+    let source = source(&shape.prelude(false), None)?;
+    match cache {
+        Some(cache) => cached(&source, arch, cache),
+        None => compile(&source, arch),
+    }
 }
 
 /// Whether kernels can be compiled here.
@@ -77,7 +80,7 @@ pub(super) fn module(card: &Card, source: &str, cache: &Path) -> Result<Arc<Cuda
 
 /// The machine code of this source for an architecture, compiled if it is not in the folder `cache` yet.
 pub(super) fn cached(source: &str, arch: &str, cache: &Path) -> Result<Vec<u8>, CudaError> {
-    let path = cache.join(format!("{:016x}.cubin", key(source, arch, 0)));
+    let path = cache.join(format!("{:016x}.cubin", key(source, arch)));
     if let Ok(cubin) = fs::read(&path) {
         return Ok(cubin);
     }
@@ -104,16 +107,9 @@ fn architecture((major, minor): (i32, i32)) -> String {
     format!("sm_{major}{minor}{own}")
 }
 
-fn driver_version() -> i32 {
-    let mut version = 0;
-    // SAFETY: writes one integer. On failure it stays 0, which only makes another key.
-    let _ = unsafe { driver::cuDriverGetVersion(&mut version) };
-    version
-}
-
-fn key(source: &str, arch: &str, driver: i32) -> u64 {
+fn key(source: &str, arch: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (source, arch, driver).hash(&mut hasher);
+    (source, arch, 0).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -2,13 +2,13 @@
 
 use super::card::Mapped;
 use super::compile::{Build, kernels};
-use super::params::Params;
+use super::params::{Params, Start};
 use super::shape::HEAD_DIM;
 use super::weights::{Fill, Weights};
 use super::{Bytes, Card, CudaError, Doing, HostModel, Shape};
 use crate::limits::KV_BLOCK_TOKENS;
 use cudarc::driver::sys::{CUevent_flags, CUfunction_attribute_enum};
-use cudarc::driver::{CudaFunction, CudaModule, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaEvent, CudaFunction, CudaModule, LaunchConfig, PushKernelArg};
 use std::sync::Arc;
 
 /// Marks in the kernel between which it measures time: `Mark` in `kernels/decode.cu`.
@@ -41,7 +41,9 @@ pub struct Decoder {
     shared_bytes: u32,
     weights: Weights,
     scratch: Scratch,
-    told: Mapped, // stop flag, tokens
+    told: Mapped,   // stop flag, tokens
+    params: Params, // as the card has them
+    counted: u32,   // steps begun in all launches
 }
 
 /// Activations and counters.
@@ -68,10 +70,28 @@ pub struct Run {
 }
 
 /// Tokens that one launch tells the host of, at most. `Best` in `kernels/decode.cu` has 13 bits for the step.
-const STEPS_MAX: usize = 4096;
+pub const STEPS_MAX: usize = 4096;
 const ROUTER_SUM_STRIDE: usize = 16; // `SUM_STRIDE` in `kernels/router.cuh`
+const BRING_THREADS: u32 = 256;
+const ODD_LOGIT: u32 = u32::MAX; // `ODD_LOGIT` in `kernels/params.cuh`
 const TOLD_STOP: usize = 0;
 const TOLD_TOKENS: usize = 32; // words: another cache line than the flag
+
+/// What a step ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    Token(u32), // of the largest logit
+    Odd,        // which is infinite or not a number
+}
+
+impl Told {
+    fn token(self) -> u32 {
+        match self {
+            Told::Token(token) => token,
+            Told::Odd => 0,
+        }
+    }
+}
 
 impl Decoder {
     pub fn with_model(
@@ -88,11 +108,11 @@ impl Decoder {
         Decoder::new(card, shape, build, Weights::random)
     }
 
-    fn new(
+    pub fn new(
         card: Card,
         shape: Shape,
         build: &Build,
-        weights: impl Fn(&Card, &Shape, &Arc<CudaModule>) -> Result<Weights, CudaError>,
+        weights: impl FnOnce(&Card, &Shape, &Arc<CudaModule>) -> Result<Weights, CudaError>,
     ) -> Result<Decoder, CudaError> {
         let modules = kernels(&card, &shape, build)?;
         let kernel = modules.load_function("decode_steps").doing("finding a kernel")?;
@@ -106,7 +126,8 @@ impl Decoder {
         let weights = weights(&card, &shape, &modules)?;
         let scratch = Scratch::new(&card, &shape)?;
         let told = Mapped::new(&card, TOLD_TOKENS + STEPS_MAX)?;
-        Ok(Decoder { shape, card, modules, kernel, shared_bytes, weights, scratch, told })
+        let params = Params::default();
+        Ok(Decoder { shape, card, modules, kernel, shared_bytes, weights, scratch, told, params, counted: 0 })
     }
 
     pub fn card(&self) -> &Card {
@@ -130,7 +151,7 @@ impl Decoder {
             return Err(CudaError::Unsupported("a block table that points outside the cache".into()));
         }
         let fill = Fill { card: &self.card, kernels: &self.modules };
-        Ok(Sequence { cache: fill.bf16(values, 1.7, 20)?, blocks: self.card.upload(&table)?, block_count })
+        Ok(Sequence { cache: fill.f16(values, 1.7, 20)?, blocks: self.card.upload(&table)?, block_count })
     }
 
     /// Makes `steps` tokens from `position` on. The first inputs are `forced`, the later ones what the model said.
@@ -149,20 +170,25 @@ impl Decoder {
             true => Some(self.card.upload(&vec![f32::NAN; steps * self.shape.vocab])?),
             false => None,
         };
-        self.scratch.clear(&self.card)?;
-        self.told.set(TOLD_STOP, 0);
-        (0..steps).for_each(|i| self.told.set(TOLD_TOKENS + i, 0));
-        let mut params = self.params(sequence);
-        params.forced = forced_tokens.address;
-        params.forced_count = forced.len() as u32;
-        params.position = position as u32;
-        params.steps = steps as u32;
+        let mut params = self.params(sequence.cache.address, sequence.blocks.address, sequence.block_count);
         params.logits = logits.as_ref().map_or(0, |logits| logits.address);
-        let seconds = self.launch(&params)?;
+        self.set(params)?;
+        let start = Start {
+            forced: forced_tokens.address,
+            forced_count: forced.len() as u32,
+            token: forced[0],
+            position: position as u32,
+            steps: steps as u32,
+            ..Start::default()
+        };
+        let begun = self.event()?;
+        self.begin(start)?;
+        let ended = self.event()?;
+        self.card.finish()?;
+        let seconds = f64::from(begun.elapsed_ms(&ended).doing("measuring time")?) / 1000.0;
         let clocks = self.card.stream.clone_dtoh(&self.scratch.clocks.slice).doing("reading clocks")?;
         Ok(Run {
-            // The card tells one more than the token; zero is not told.
-            tokens: (0..steps).map_while(|i| self.told.get(TOLD_TOKENS + i).checked_sub(1)).collect(),
+            tokens: (0..steps).map_while(|step| self.told(step)).map(Told::token).collect(),
             seconds,
             logits: logits.map(|l| self.card.download_f32(&l, steps * self.shape.vocab)).transpose()?,
             clocks_ns: clocks
@@ -191,13 +217,12 @@ impl Decoder {
         Err(CudaError::Unsupported(problem))
     }
 
-    fn params(&self, sequence: &Sequence) -> Params {
-        let mut params = Params::default();
+    /// With this cache, whose blocks `table` lists in order.
+    pub fn params(&self, cache: u64, table: u64, cache_blocks: usize) -> Params {
+        let mut params =
+            Params { cache, blocks: table, cache_blocks: cache_blocks as u32, ..Params::default() };
         self.weights.point(&mut params);
         self.scratch.point(&mut params);
-        params.cache = sequence.cache.address;
-        params.blocks = sequence.blocks.address;
-        params.cache_blocks = sequence.block_count as u32;
         params.stop = self.told.at(TOLD_STOP);
         params.told_tokens = self.told.at(TOLD_TOKENS);
         params.norm_eps = self.shape.norm_eps;
@@ -205,48 +230,73 @@ impl Decoder {
         params
     }
 
-    fn launch(&self, params: &Params) -> Result<f64, CudaError> {
+    /// Gives the kernels their parameters.
+    pub fn set(&mut self, params: Params) -> Result<(), CudaError> {
+        if params == self.params {
+            return Ok(());
+        }
+        let mut constant =
+            self.modules.get_global("params", &self.card.stream).doing("finding a constant")?;
+        self.card.stream.memcpy_htod(params.bytes(), &mut constant).doing("setting parameters")?;
+        self.params = params;
+        Ok(())
+    }
+
+    /// Begins to make tokens. The launch before must be over, or at its end.
+    pub fn begin(&mut self, start: Start) -> Result<(), CudaError> {
+        // Words carry their layer's number in two bits. With layers in fours, what a launch leaves behind has the number
+        // before the first; otherwise it must go.
+        if self.counted == 0 || !self.shape.layers.is_multiple_of(4) {
+            self.scratch.clear(&self.card)?;
+        }
+        self.told.set(TOLD_STOP, 0);
+        (0..start.steps as usize).for_each(|step| self.told.set(TOLD_TOKENS + step, 0));
+        let start = Start { counted: self.counted, ..start };
+        self.counted = self.counted.wrapping_add(start.steps);
         let config = LaunchConfig {
             grid_dim: (self.shape.grid as u32, 1, 1),
             block_dim: (self.shape.threads(), 1, 1),
             shared_mem_bytes: self.shared_bytes,
         };
-        let mut constant =
-            self.modules.get_global("params", &self.card.stream).doing("finding a constant")?;
-        self.card.stream.memcpy_htod(params.bytes(), &mut constant).doing("setting parameters")?;
         let mut launch = self.card.stream.launch_builder(&self.kernel);
-        launch.record_kernel_launch(CUevent_flags::CU_EVENT_DEFAULT);
+        launch.arg(&start);
         // SAFETY: the parameters are the kernel's struct and point to buffers of the shapes it was compiled for, all
         // of which outlive the launch. Cooperative: all blocks are there at once, so waiting for one another ends.
-        let events = unsafe { launch.launch_cooperative(config) }.doing("launching the decode kernel")?;
-        self.card.finish()?;
-        let (begin, end) = events.ok_or_else(|| CudaError::Unsupported("events".into()))?;
-        Ok(f64::from(begin.elapsed_ms(&end).doing("measuring time")?) / 1000.0)
+        unsafe { launch.launch_cooperative(config) }.doing("launching the decode kernel")?;
+        Ok(())
     }
 
-    /// Bytes a second of a plain read of `bytes` bytes of memory.
-    pub fn read_bandwidth(&self, bytes: usize) -> Result<f64, CudaError> {
-        let memory = self.card.zeros(bytes)?;
-        let kernel = self.modules.load_function("read_all").doing("finding a kernel")?;
+    /// What the launch said at its `step`-th step, once it is there.
+    pub fn told(&self, step: usize) -> Option<Told> {
+        match self.told.get(TOLD_TOKENS + step) {
+            0 => None,
+            ODD_LOGIT => Some(Told::Odd),
+            more => Some(Told::Token(more - 1)),
+        }
+    }
+
+    /// The launch ends with the step that it is in, or with the one after.
+    pub fn stop(&self) {
+        self.told.set(TOLD_STOP, 1);
+    }
+
+    /// Brings blocks of the general path's cache, `count` that are listed at `list`.
+    pub fn bring(&self, list: u64, count: usize) -> Result<(), CudaError> {
+        let kernel = self.modules.load_function("bring_blocks").doing("finding a kernel")?;
         let config = LaunchConfig {
-            grid_dim: (2 * self.card.multiprocessors as u32, 1, 1),
-            block_dim: (1024, 1, 1),
+            grid_dim: (count as u32, self.shape.layers as u32, self.shape.kv_heads as u32),
+            block_dim: (BRING_THREADS, 1, 1),
             shared_mem_bytes: 0,
         };
-        let count = bytes / 16;
-        let mut best = f64::MAX;
-        for _ in 0..4 {
-            let mut launch = self.card.stream.launch_builder(&kernel);
-            launch.arg(&memory.address).arg(&count).arg(&self.scratch.clocks.address);
-            launch.record_kernel_launch(CUevent_flags::CU_EVENT_DEFAULT);
-            // SAFETY: reads `count` vectors of the memory just allocated, and writes at most one word of clocks.
-            let events = unsafe { launch.launch(config) }.doing("reading memory")?;
-            self.card.finish()?;
-            if let Some((begin, end)) = events {
-                best = best.min(f64::from(begin.elapsed_ms(&end).doing("measuring time")?) / 1000.0);
-            }
-        }
-        Ok(bytes as f64 / best)
+        let mut launch = self.card.stream.launch_builder(&kernel);
+        launch.arg(&list);
+        // SAFETY: the list has `count` blocks of both caches, which the parameters point to.
+        unsafe { launch.launch(config) }.doing("bringing keys and values")?;
+        Ok(())
+    }
+
+    fn event(&self) -> Result<CudaEvent, CudaError> {
+        self.card.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).doing("measuring time")
     }
 }
 

@@ -19,7 +19,7 @@ pub use card::{Bytes, Card, Listed};
 pub use compile::{Build, compiler_present, machine_code};
 pub use decode::{Decoder, MARKS, Run, Sequence};
 pub use made_up::{HostLayer, HostModel, Matrix8, Mxfp4};
-pub use ops::{Cuda, compile_operations};
+pub use ops::{Cuda, Way, compile_operations};
 pub use pack::{pack_8bit, pack_mxfp4, packed_bytes_8bit, packed_bytes_mxfp4};
 pub use shape::Shape;
 

@@ -2,7 +2,7 @@
 
 /// Addresses on the card, then numbers, in the kernel's order.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Params {
     pub qkv: u64,
     pub qkv_scale: u64,
@@ -26,8 +26,8 @@ pub struct Params {
     pub frequencies: u64,
 
     pub cache: u64,
+    pub paged: u64,
     pub blocks: u64,
-    pub forced: u64,
 
     pub qkv_parts: u64,
     pub out_parts: u64,
@@ -47,10 +47,24 @@ pub struct Params {
     pub norm_eps: f32,
     pub rope_magnitude: f32,
     pub cache_blocks: u32,
+    pub unused: u32,
+}
+
+/// What differs from launch to launch: the kernel's argument.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Start {
+    pub forced: u64,
     pub forced_count: u32,
+    pub token: u32,
     pub position: u32,
     pub steps: u32,
+    pub counted: u32,
+    pub unused: u32,
 }
+
+// SAFETY: plain numbers, in the layout of the kernel's argument.
+unsafe impl cudarc::driver::DeviceRepr for Start {}
 
 impl Params {
     pub fn bytes(&self) -> &[u8] {

@@ -2,7 +2,7 @@
 
 use super::CudaError;
 use crate::limits::KV_BLOCK_TOKENS;
-use crate::model::config::{Rope, RopePairs};
+use crate::model::config::{Arch, Config, Rope, RopePairs};
 use std::fmt::Write;
 
 pub const HEAD_DIM: usize = 64;
@@ -53,6 +53,35 @@ impl Shape {
         })
     }
 
+    /// Of a loaded model, with as many blocks as its rows can be shared by.
+    pub fn of(config: &Config, multiprocessors: usize) -> Result<Shape, CudaError> {
+        let unknown = |what: &str| CudaError::Unsupported(format!("the decode kernel knows no {what}"));
+        let experts = config.experts.as_ref().ok_or_else(|| unknown("model without experts"))?;
+        if config.arch != Arch::GptOss || !experts.normalize || config.rope.pairs != RopePairs::Halves {
+            return Err(unknown("architecture but gpt-oss"));
+        }
+        if config.head_dim != HEAD_DIM {
+            return Err(unknown(&format!("heads of {} values", config.head_dim)));
+        }
+        let shape = Shape {
+            name: "a model".into(),
+            layers: config.layers,
+            hidden: config.hidden,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            experts: experts.count,
+            used: experts.used,
+            ffn: config.ffn,
+            vocab: config.vocab,
+            window: config.window.unwrap_or(0),
+            norm_eps: config.norm_eps,
+            rope: config.rope.clone(),
+            grid: 0,
+        };
+        let grid = multiprocessors.min(shape.hidden / TILE_ROWS).min(shape.qkv_rows() / TILE_ROWS);
+        Ok(Shape { grid, ..shape })
+    }
+
     pub fn q_rows(&self) -> usize {
         self.heads * HEAD_DIM
     }
@@ -83,6 +112,7 @@ impl Shape {
         limit("at most 4096 values of x and of the heads", self.hidden <= 4096 && self.q_rows() <= 4096)?;
         limit("as many multiprocessors as KV heads", self.grid >= self.kv_heads)?;
         limit("at most 512 experts", self.experts <= 512 && self.used <= self.experts)?;
+        limit("a vocabulary of less than 2^18", self.vocab < 1 << 18)?;
         // A tile is shared by two blocks at most, and a warp's share touches two tiles at most.
         let tiles = |rows: usize| rows / TILE_ROWS;
         let wide = |rows: usize| tiles(rows) >= self.grid && tiles(rows) <= WARPS * self.grid;

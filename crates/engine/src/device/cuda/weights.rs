@@ -5,31 +5,31 @@ use super::pack::{pack_8bit, pack_mxfp4, packed_bytes_8bit, packed_bytes_mxfp4};
 use super::params::Params;
 use super::{Bytes, Card, CudaError, Doing, Shape};
 use cudarc::driver::{CudaModule, LaunchConfig, PushKernelArg};
-use half::bf16;
+use half::{bf16, f16};
 use std::sync::Arc;
 
 /// Shapes stand in `kernels/params.cuh`.
 pub struct Weights {
-    qkv: Bytes,
-    qkv_scale: Bytes,
-    qkv_bias: Bytes,
-    out: Bytes,
-    out_scale: Bytes,
-    out_bias: Bytes,
-    gate_up: Bytes,
-    gate_up_bias: Bytes,
-    down: Bytes,
-    down_bias: Bytes,
-    head: Bytes,
-    head_scale: Bytes,
-    embedding: Bytes,
-    router: Bytes,
-    router_bias: Bytes,
-    attention_norm: Bytes,
-    mixture_norm: Bytes,
-    final_norm: Bytes,
-    sinks: Bytes,
-    frequencies: Bytes,
+    pub qkv: Bytes,
+    pub qkv_scale: Bytes,
+    pub qkv_bias: Bytes,
+    pub out: Bytes,
+    pub out_scale: Bytes,
+    pub out_bias: Bytes,
+    pub gate_up: Bytes,
+    pub gate_up_bias: Bytes,
+    pub down: Bytes,
+    pub down_bias: Bytes,
+    pub head: Bytes,
+    pub head_scale: Bytes,
+    pub embedding: Bytes,
+    pub router: Bytes,
+    pub router_bias: Bytes,
+    pub attention_norm: Bytes,
+    pub mixture_norm: Bytes,
+    pub final_norm: Bytes,
+    pub sinks: Bytes,
+    pub frequencies: Bytes,
 }
 
 impl Weights {
@@ -80,7 +80,8 @@ impl Weights {
             down_bias: all(&|l| l.down_bias.clone())?,
             head: card.upload(&pack_8bit(&model.head.values, model.head.cols))?,
             head_scale: card.upload(&model.head.scales)?,
-            embedding: bf16s(model.embedding.clone())?,
+            embedding: card
+                .upload(&model.embedding.iter().map(|&v| f16::from_f32(v).to_bits()).collect::<Vec<u16>>())?,
             router: bf16s(routers)?,
             router_bias: all(&|l| l.router_bias.clone())?,
             attention_norm: all(&|l| l.attention_norm.clone())?,
@@ -110,7 +111,7 @@ impl Weights {
             down_bias: fill.f32(layers * experts * hidden, 0.0, 0.1, 10)?,
             head: fill.bits8(packed_bytes_8bit(vocab, hidden), 11)?,
             head_scale: fill.f32(vocab, row_scale(hidden), 0.0, 12)?,
-            embedding: fill.bf16(vocab * hidden, 1.7, 13)?,
+            embedding: fill.f16(vocab * hidden, 1.7, 13)?,
             router: fill.bf16(layers * hidden * experts, 1.7 / (hidden as f32).sqrt(), 14)?,
             router_bias: fill.f32(layers * experts, 0.0, 0.1, 15)?,
             attention_norm: fill.f32(layers * hidden, 1.0, 0.3, 16)?,
@@ -148,9 +149,17 @@ impl Fill<'_> {
         Ok(bytes)
     }
 
-    pub fn bf16(&self, count: usize, spread: f32, seed: u64) -> Result<Bytes, CudaError> {
+    pub fn f16(&self, count: usize, spread: f32, seed: u64) -> Result<Bytes, CudaError> {
+        self.halves("fill_f16", count, spread, seed)
+    }
+
+    fn bf16(&self, count: usize, spread: f32, seed: u64) -> Result<Bytes, CudaError> {
+        self.halves("fill_bf16", count, spread, seed)
+    }
+
+    fn halves(&self, kernel: &str, count: usize, spread: f32, seed: u64) -> Result<Bytes, CudaError> {
         let bytes = self.card.zeros(count * 2)?;
-        let kernel = self.kernels.load_function("fill_bf16").doing("finding a kernel")?;
+        let kernel = self.kernels.load_function(kernel).doing("finding a kernel")?;
         let mut launch = self.card.stream.launch_builder(&kernel);
         let seed = seed << 40;
         launch.arg(&bytes.address).arg(&count).arg(&spread).arg(&seed);

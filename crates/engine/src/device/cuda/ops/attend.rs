@@ -26,6 +26,14 @@ impl Cache {
         Ok(Cache { bytes, layers: config.layers, blocks, block_bytes })
     }
 
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    pub fn address(&self) -> u64 {
+        self.bytes.address
+    }
+
     fn at(&self, layer: usize, block: usize) -> u64 {
         self.bytes.address + ((layer * self.blocks + block) * self.block_bytes) as u64
     }

@@ -1,7 +1,7 @@
 //! Activations on the card, with a copy on the host of the rows that the host asks for.
 
 use super::super::{Bytes, Card, CudaError, Doing};
-use cudarc::driver::{CudaContext, result};
+use cudarc::driver::{CudaContext, CudaStream, result};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -58,20 +58,28 @@ enum Newest {
 pub struct Buffer {
     card: Bytes, // (rows, width) f32
     host: Option<Pinned>,
-    newest: Vec<Cell<Newest>>, // (rows)
+    newest: Vec<Cell<Newest>>,            // (rows)
+    away: Option<(u64, Arc<CudaStream>)>, // the card's first row lies there, and is read by that stream
     pub width: usize,
 }
 
 impl Buffer {
     pub fn new(card: &Card, rows: usize, width: usize) -> Result<Buffer, CudaError> {
         let newest = vec![Cell::new(Newest::Card); rows];
-        Ok(Buffer { card: card.zeros(rows * width * 4)?, host: None, newest, width })
+        Ok(Buffer { card: card.zeros(rows * width * 4)?, host: None, newest, away: None, width })
     }
 
     /// To be written by a kernel, whatever the host had.
     pub fn write_on_card(&mut self) -> u64 {
         self.newest.iter().for_each(|row| row.set(Newest::Card));
+        self.away = None;
         self.card.address
+    }
+
+    /// The first row was written to memory of somebody else, and is there already.
+    pub fn lies_at(&mut self, address: u64, stream: &Arc<CudaStream>) {
+        self.write_on_card();
+        self.away = Some((address, stream.clone()));
     }
 
     /// To be read by a kernel: what the host wrote is brought to the card first. Whether that was needed is told.
@@ -122,13 +130,18 @@ impl Buffer {
         }
         let Some(host) = &mut self.host else { return Ok(&mut []) };
         let values = &mut host.values_mut()[row * self.width..][..self.width];
+        let (first, stream) = match &self.away {
+            Some((address, stream)) => (*address, stream),
+            None => (self.card.address, &card.stream),
+        };
         if self.newest[row].get() == Newest::Card {
-            let from = self.card.address + 4 * (row * self.width) as u64;
             // SAFETY: a row on both sides.
-            unsafe { result::memcpy_dtoh_async(values, from, card.stream.cu_stream()) }
-                .doing("copying from the card")?;
+            unsafe {
+                result::memcpy_dtoh_async(values, first + 4 * (row * self.width) as u64, stream.cu_stream())
+            }
+            .doing("copying from the card")?;
         }
-        card.finish()?;
+        stream.synchronize().doing("waiting for the card")?;
         self.newest[row].set(Newest::Host);
         Ok(values)
     }

@@ -31,6 +31,18 @@ const ATTENTION: [(&str, &str); 5] = [
     ("attend_one.cu", include_str!("../../../../kernels/ops/attend_one.cu")),
 ];
 
+/// What runs once, when a model is loaded.
+const REPACK: [(&str, &str); 3] = [
+    ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
+    ("formats.cuh", include_str!("../../../../kernels/ops/formats.cuh")),
+    ("repack.cu", include_str!("../../../../kernels/ops/repack.cu")),
+];
+
+const MADE_UP: [(&str, &str); 2] = [
+    ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
+    ("made_up.cu", include_str!("../../../../kernels/ops/made_up.cu")),
+];
+
 /// Shared memory that a block of `attend_one` may ask for: every card has it.
 const ONE_BYTES_MAX: usize = 96 << 10;
 
@@ -174,6 +186,46 @@ pub struct AttentionKernels {
     pub fold: Kernel,
 }
 
+/// Kernels that make weights of one path those of the other.
+pub struct RepackKernels {
+    pub rows: Kernel,
+    pub experts: Kernel,
+    pub transpose: Kernel,
+    pub by_turns: Kernel,
+}
+
+impl RepackKernels {
+    pub fn load(card: &Card, cache: &Path) -> Result<RepackKernels, CudaError> {
+        let module = module(card, &source("", &REPACK), cache)?;
+        let find = |name: &str| Kernel::find(&module, name);
+        Ok(RepackKernels {
+            rows: find("pack_rows")?,
+            experts: find("pack_experts")?,
+            transpose: find("transpose_rows")?,
+            by_turns: find("by_turns")?,
+        })
+    }
+}
+
+/// Kernels for measuring.
+pub struct MadeUpKernels {
+    pub codes: Kernel,
+    pub scales: Kernel,
+    pub read: Kernel,
+}
+
+impl MadeUpKernels {
+    pub fn load(card: &Card, cache: &Path) -> Result<MadeUpKernels, CudaError> {
+        let module = module(card, &source("", &MADE_UP), cache)?;
+        let find = |name: &str| Kernel::find(&module, name);
+        Ok(MadeUpKernels {
+            codes: find("fill_codes")?,
+            scales: find("fill_scales")?,
+            read: find("read_all")?,
+        })
+    }
+}
+
 fn source(prelude: &str, files: &[(&str, &str)]) -> String {
     files
         .iter()
@@ -192,7 +244,8 @@ fn attention_source(head_dim: usize) -> String {
 /// compiler, but no card.
 pub fn compile_operations(arch: &str, head_dims: &[usize], cache: Option<&Path>) -> Result<(), CudaError> {
     let attention = head_dims.iter().map(|&dim| attention_source(dim));
-    for source in std::iter::once(general_source()).chain(attention) {
+    let others = [general_source(), source("", &REPACK), source("", &MADE_UP)];
+    for source in others.into_iter().chain(attention) {
         match cache {
             Some(cache) => cached(&source, arch, cache)?,
             None => compile(&source, arch)?,

@@ -4,11 +4,13 @@
 //! row's result does not depend on the rows beside it, to the last bit. Each operation is a few kernels on one stream;
 //! the host waits once a batch, in `finish`.
 
+mod alone;
 mod attend;
 mod buffer;
 mod few;
 mod kernels;
 mod layout;
+mod made_up;
 mod mixture;
 mod product;
 mod replay;
@@ -16,6 +18,7 @@ mod scratch;
 mod step;
 mod weights;
 
+pub use alone::Way;
 pub use buffer::Buffer;
 pub use kernels::compile_operations;
 pub use weights::{Experts, Matrix, Vector};
@@ -26,12 +29,15 @@ use crate::batch::Batch;
 use crate::device::{Attention, Device, DeviceError, Head, Mixture, Mlp, Norm};
 use crate::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
 use crate::load::Tensor;
+use crate::model::GptOss;
 use crate::model::config::{Config, Rope};
+use alone::Alone;
 use attend::Cache;
 use buffer::Pinned;
 use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
 use layout::{TILE_ROWS, UNIT_COLS};
+use made_up::Maker;
 use product::{Input, Rows, Target, multiply};
 use replay::Replay;
 use scratch::Scratch;
@@ -44,9 +50,14 @@ const ROW_THREADS: usize = 256;
 /// Of the columns of a row: each has a power of two of its own.
 const RANGES: usize = 8;
 const HEAD_DIM_MAX: usize = 256;
+/// What is read to see how fast that is: many times what the caches hold.
+const READ_BYTES: usize = 4 << 30;
+const GIB: f64 = (1u64 << 30) as f64;
 
 pub struct Cuda {
     // First: what is on the card goes before the card does.
+    alone: Way,
+    maker: Option<Maker>,
     kernels: Kernels,
     attention: Option<AttentionKernels>,
     scratch: Scratch,
@@ -56,6 +67,7 @@ pub struct Cuda {
     measured: Option<u64>,    // the buffer of whose rows `scratch.largest` knows the magnitudes
     replay: Replay,
     widest: Widest,
+    decoded_alone: bool,                // the last batch was
     failed: RefCell<Option<CudaError>>, // the first that happened since `finish`
     folder: PathBuf,                    // of compiled kernels
     card: Card,
@@ -96,6 +108,8 @@ impl Cuda {
         let card = Card::open()?;
         new_enough(&card.name, card.capability)?;
         Ok(Cuda {
+            alone: Way::Off,
+            maker: None,
             kernels: Kernels::load(&card, folder)?,
             attention: None,
             scratch: Scratch::default(),
@@ -105,6 +119,7 @@ impl Cuda {
             measured: None,
             replay: Replay::new(false),
             widest: Widest::default(),
+            decoded_alone: false,
             failed: RefCell::new(None),
             folder: folder.into(),
             card,
@@ -116,6 +131,28 @@ impl Cuda {
     pub fn replaying(mut self) -> Cuda {
         self.replay = Replay::new(true);
         self
+    }
+
+    /// Lets a token alone round otherwise than one in a batch, where that is faster: of gpt-oss, from sm_90 on.
+    pub fn fast(mut self) -> Cuda {
+        self.alone = Way::Waiting;
+        self
+    }
+
+    /// Makes made-up weights on the card instead of packing them, which would take minutes; their values are others.
+    pub fn making_up(mut self) -> Result<Cuda, CudaError> {
+        self.maker = Some(Maker::new(&self.card, &self.folder)?);
+        Ok(self)
+    }
+
+    /// Bytes a second of a plain read of memory.
+    pub fn read_bandwidth(&self) -> Result<f64, CudaError> {
+        Maker::new(&self.card, &self.folder)?.read_bandwidth(&self.card, READ_BYTES)
+    }
+
+    /// Whether it does, for the model that was loaded.
+    pub fn alone(&self) -> &Way {
+        &self.alone
     }
 
     pub fn card(&self) -> &Card {
@@ -218,7 +255,7 @@ impl Cuda {
         let Some(held) = &mut self.embedded else { return Ok(()) };
         let values = &mut held.values_mut()[..rows * width];
         for (values, &token) in values.chunks_exact_mut(width).zip(&batch.tokens) {
-            table.row_f32(token as usize, values);
+            table.row_f32(token as usize % table.rows(), values); // a made-up table has a few rows only
         }
         // SAFETY: x has these rows; the host's memory is not written before the stream is done.
         unsafe { result::memcpy_htod_async(x.write_on_card(), values, self.card.stream.cu_stream()) }
@@ -310,6 +347,10 @@ impl Cuda {
         let (address, _) = x.read_on_card(&self.card)?;
         let list = self.step.as_ref().map_or(0, Step::logit_rows);
         let count = batch.logit_rows.len();
+        // A part of a prompt: the kernels take one row at least.
+        if count == 0 {
+            return Ok(());
+        }
         let norm = Cuda::norm(&w.norm);
         let out = logits.write_on_card();
         if !self.few_head(w, x, (list, count), out)? {
@@ -322,6 +363,9 @@ impl Cuda {
 
     fn try_begin(&mut self, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
         self.card.context.bind_to_thread().doing("binding the card")?;
+        if let Way::On(alone) = &mut self.alone {
+            alone.written(batch);
+        }
         (self.prepared, self.measured) = (None, None);
         self.card.finish()?;
         if !self.step.as_ref().is_some_and(|step| step.holds(rope, batch)) {
@@ -396,13 +440,13 @@ impl Device for Cuda {
     }
 
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix, DeviceError> {
-        let matrix = Matrix::load(&self.card, parts).map_err(failed)?;
+        let matrix = Matrix::load(&self.card, self.maker.as_ref(), parts).map_err(failed)?;
         self.widest.cols = self.widest.cols.max(matrix.cols);
         Ok(matrix)
     }
 
     fn experts(&mut self, tensor: &Tensor) -> Result<Experts, DeviceError> {
-        let experts = Experts::load(&self.card, tensor).map_err(failed)?;
+        let experts = Experts::load(&self.card, self.maker.as_ref(), tensor).map_err(failed)?;
         let Widest { experts: count, expert_rows, expert_cols, .. } = &mut self.widest;
         *count = experts.count.max(*count);
         *expert_rows = experts.part.rows.max(*expert_rows);
@@ -416,7 +460,10 @@ impl Device for Cuda {
     }
 
     fn table(&mut self, tensor: &Tensor) -> Result<Tensor, DeviceError> {
-        Ok(tensor.clone())
+        match &self.maker {
+            Some(maker) => maker.table(tensor).map_err(|error| DeviceError::Failed(error.to_string())),
+            None => Ok(tensor.clone()),
+        }
     }
 
     fn buffer(&mut self, rows: usize, width: usize) -> Result<Buffer, DeviceError> {
@@ -501,9 +548,42 @@ impl Device for Cuda {
         self.note(done);
     }
 
+    fn alone_ready(&mut self, model: &GptOss<Cuda>, config: &Config, cache: &Cache) {
+        if matches!(self.alone, Way::Waiting) {
+            self.alone = match Alone::new(&self.card, &self.folder, model, config, cache) {
+                Ok(alone) => Way::On(Box::new(alone)),
+                Err(error) => Way::Not(error.to_string()),
+            };
+        }
+    }
+
+    fn forward_alone(&mut self, batch: &Batch, logits: &mut Buffer) -> bool {
+        let Way::On(alone) = &mut self.alone else { return false };
+        let done = alone.forward(batch, logits);
+        self.decoded_alone = !matches!(done, Ok(false));
+        self.note(done.map(|_| ()));
+        self.decoded_alone
+    }
+
+    fn best(&self) -> Option<u32> {
+        match &self.alone {
+            Way::On(alone) if self.decoded_alone => alone.best(),
+            _ => None,
+        }
+    }
+
+    fn rest(&mut self) {
+        if let Way::On(alone) = &mut self.alone {
+            alone.rest();
+        }
+    }
+
     fn finish(&mut self) -> Result<(), DeviceError> {
-        let launched = self.replay.end(&self.card);
-        self.note(launched.and_then(|()| self.card.finish()));
+        // What runs ahead is not waited for.
+        if !self.decoded_alone {
+            let launched = self.replay.end(&self.card);
+            self.note(launched.and_then(|()| self.card.finish()));
+        }
         self.failed.take().map_or(Ok(()), |error| Err(failed(error)))
     }
 
@@ -515,6 +595,9 @@ impl Device for Cuda {
     }
 
     fn copy_block(&mut self, cache: &mut Cache, from: u32, to: u32) {
+        if let Way::On(alone) = &mut self.alone {
+            alone.overwritten(to);
+        }
         let done = cache.copy_block(&self.card, from, to);
         self.note(done);
     }

@@ -2,6 +2,7 @@
 
 use super::super::{Bytes, Card, CudaError};
 use super::layout::{Plan, UNIT_COLS, pack};
+use super::made_up::Maker;
 use crate::load::Tensor;
 
 /// A matrix, or experts one after the other, in one layout.
@@ -46,7 +47,15 @@ pub fn held_bytes(tensor: &Tensor) -> u64 {
 }
 
 impl Part {
-    fn load(card: &Card, tensors: &[Tensor], experts: usize) -> Result<Part, CudaError> {
+    fn load(
+        card: &Card,
+        maker: Option<&Maker>,
+        tensors: &[Tensor],
+        experts: usize,
+    ) -> Result<Part, CudaError> {
+        if let Some(made) = maker.map_or(Ok(None), |maker| maker.part(card, tensors, experts))? {
+            return Ok(made);
+        }
         let rows = tensors.iter().map(Tensor::rows).sum::<usize>() / experts.max(1);
         let packed = pack(tensors, experts);
         tensors.iter().for_each(Tensor::release);
@@ -61,19 +70,19 @@ impl Part {
 }
 
 impl Matrix {
-    pub fn load(card: &Card, tensors: &[Tensor]) -> Result<Matrix, CudaError> {
+    pub fn load(card: &Card, maker: Option<&Maker>, tensors: &[Tensor]) -> Result<Matrix, CudaError> {
         let same = |a: &Tensor, b: &Tensor| Plan::of(a.format) == Plan::of(b.format);
         let parts: Result<Vec<Part>, CudaError> =
-            tensors.chunk_by(same).map(|tensors| Part::load(card, tensors, 1)).collect();
+            tensors.chunk_by(same).map(|tensors| Part::load(card, maker, tensors, 1)).collect();
         let rows = tensors.iter().map(Tensor::rows).sum();
         Ok(Matrix { parts: parts?, rows, cols: tensors.first().map_or(0, Tensor::cols) })
     }
 }
 
 impl Experts {
-    pub fn load(card: &Card, tensor: &Tensor) -> Result<Experts, CudaError> {
+    pub fn load(card: &Card, maker: Option<&Maker>, tensor: &Tensor) -> Result<Experts, CudaError> {
         let count = tensor.shape.first().copied().unwrap_or(0);
-        let part = Part::load(card, std::slice::from_ref(tensor), count)?;
+        let part = Part::load(card, maker, std::slice::from_ref(tensor), count)?;
         Ok(Experts { part, count, cols: tensor.cols() })
     }
 }
