@@ -64,16 +64,17 @@ fn record(program: &Path) -> Outcome<Shown> {
     stage.pty.press("/clear\r")?;
     stage.rest(Duration::from_secs(3))?;
 
-    stage.shown = Shown::default();
-    stage.show();
+    stage.begin();
     stage.types("Rename the method size of Square to area in shapes.py")?;
     stage.until("+1 -1")?;
-    stage.until("tok/s")?;
+    stage.until("enter sends")?;
     stage.rest(STILL_MAX)?;
-    stage.types("Explain in 200 words what shapes.py does, and how it could grow.")?;
-    stage.rest(Duration::from_secs(4))?;
-    stage.types("No, just one short sentence, please.")?;
-    stage.rest(Duration::from_secs(10))?;
+    stage.types("Explain to me, in 40 points of one sentence each, what else Square could do.")?;
+    stage.rest(Duration::from_secs(2))?;
+    stage.types("Only the two best ones, please.")?;
+    stage.until("enter sends")?;
+    stage.rest(Duration::from_millis(500))?;
+    stage.show();
     Ok(stage.shown)
 }
 
@@ -90,6 +91,12 @@ impl Stage {
     fn new(pty: Pty) -> Stage {
         let screen = vt100::Parser::new(ROWS, COLUMNS, 0);
         Stage { pty, screen, shown: Shown::default(), clock: Duration::ZERO, last: Instant::now() }
+    }
+
+    /// What was shown so far is not in the picture.
+    fn begin(&mut self) {
+        (self.shown, self.clock, self.last) = (Shown::default(), Duration::ZERO, Instant::now());
+        self.show();
     }
 
     /// Key by key, then Enter.
