@@ -4,7 +4,7 @@ use crate::approve::{Approvals, Book};
 use crate::client::Client;
 use crate::facts::Fact;
 use crate::hands::{Crew, Hands, Journal};
-use crate::history::{Log, Record, user};
+use crate::history::{Log, Record, Saved, user};
 use crate::limits::WAITING_MAX;
 use crate::provider::Provider;
 use crate::rewind::Rewind;
@@ -70,6 +70,7 @@ pub struct Agent {
     pub(crate) shortened_at: Option<usize>, // items that were left
     pub(crate) hands: Hands,
     pub(crate) journal: Option<Journal>,
+    open_change: Option<Vec<Saved>>, // that may have been cut off
     pub(crate) lost: Vec<(String, String, String)>, // agents of an earlier time that did not report
 }
 
@@ -113,6 +114,7 @@ impl Agent {
         let flint = provider.id == crate::settings::OWN;
         let router = choices.map(|choices| Router::new(choices, &settings, &provider));
         let client = Client::new(provider, &session.id);
+        let open_change = crate::mend::open_change(&records, workshop.folder());
         Agent {
             client,
             log: Log::resumed(session, &records),
@@ -143,6 +145,7 @@ impl Agent {
             hands: Hands::new(crew, records.iter().filter(|record| is_hand(record)).count()),
             journal,
             lost: crate::history::unreported(&records),
+            open_change,
             settings,
         }
     }
@@ -198,6 +201,9 @@ impl Agent {
             let folder = self.settings.shown_folder.as_deref().unwrap_or(self.workshop.folder());
             let place = crate::prompt::place(folder, &self.settings);
             self.log.push(user(&place))?;
+        }
+        if let Some(changes) = self.open_change.take() {
+            self.mend(&changes).await?;
         }
         self.hear_lost()?;
         for waiting in &self.waiting {

@@ -98,6 +98,13 @@ fn undo(root: &Root, steps: &mut [Step<'_>], made: &[Name]) {
     made.iter().rev().for_each(|folder| root.remove_folder(folder));
 }
 
+/// Whether this is such a name, of whichever process.
+pub(crate) fn is_beside(file: &str, number: usize) -> bool {
+    let rest = file.strip_prefix(".flint-").map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let ends = [format!("-{number}.new"), format!("-{number}.old")];
+    rest.is_some_and(|rest| ends.iter().any(|end| rest == end))
+}
+
 /// A name that no file of a project has.
 fn beside(number: usize, what: &str) -> String {
     format!(".flint-{}-{number}.{what}", std::process::id())

@@ -28,6 +28,10 @@ pub enum Record {
     Files {
         changes: Vec<Saved>,
     },
+    /// The last of these were not changed after all.
+    NotMade {
+        files: usize,
+    },
     /// The items so far, except for these last ones, are told by these from now on.
     Short {
         items: Vec<Value>,
@@ -105,6 +109,7 @@ impl Log {
                 Record::Session { .. }
                 | Record::Turn { .. }
                 | Record::Files { .. }
+                | Record::NotMade { .. }
                 | Record::Waiting { .. }
                 | Record::Settled { .. }
                 | Record::Agent { .. }
@@ -203,6 +208,7 @@ pub fn waiting(records: &[Record]) -> Vec<(u64, String)> {
             | Record::Turn { .. }
             | Record::Item { .. }
             | Record::Files { .. }
+            | Record::NotMade { .. }
             | Record::Short { .. }
             | Record::Undone { .. }
             | Record::Redone { .. }

@@ -20,6 +20,7 @@ pub mod headless;
 pub mod history;
 mod ignored;
 pub mod limits;
+mod mend;
 pub mod patch;
 pub mod prompt;
 pub mod provider;

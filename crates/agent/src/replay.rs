@@ -24,6 +24,11 @@ pub fn items(records: &[Record]) -> Vec<Item> {
                 figures: Box::default(),
                 progress: if *done { Progress::Done } else { Progress::Failed },
             }),
+            Record::NotMade { .. } => {
+                let turn = turns.last_mut();
+                turn.and_then(|turn| turn.pop_if(|item| matches!(item.what, What::Files { .. })));
+                None
+            }
             Record::Undone { turns: undone, .. } => {
                 turns.truncate(turns.len().saturating_sub(*undone).max(1));
                 None

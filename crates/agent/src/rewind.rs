@@ -35,6 +35,7 @@ impl Rewind {
                 Record::Turn { text } => rewind.begin(text, items),
                 Record::Item { .. } => items += 1,
                 Record::Files { changes } => rewind.changed(changes.clone()),
+                Record::NotMade { files } => rewind.not_made(*files),
                 Record::Short { items: short } => {
                     items = short.len();
                     rewind = Rewind::default();
@@ -64,6 +65,13 @@ impl Rewind {
     pub fn changed(&mut self, changes: Vec<Saved>) {
         if let Some(past) = self.past.last_mut() {
             past.changes.extend(changes);
+        }
+    }
+
+    /// The last of these were not changed after all.
+    pub fn not_made(&mut self, files: usize) {
+        if let Some(past) = self.past.last_mut() {
+            past.changes.truncate(past.changes.len().saturating_sub(files));
         }
     }
 

@@ -55,7 +55,8 @@ impl Agent {
     /// True: the model was told that nothing has changed, and goes on.
     pub(super) fn holds_to_claim(&mut self, turn: &mut Turn) -> Result<bool, Stop> {
         let said = self.log.items().last().map(text_of).unwrap_or_default();
-        let bound = self.settings.schema.is_some(); // to another form
+        // Where the answer has a form of its own there is no file in it, and a check that follows anyway says more.
+        let bound = self.settings.schema.is_some() || self.settings.always_verify;
         if turn.acted || bound || turn.target.is_none() || !turn.asks_for_change || !claims(&said) {
             return Ok(false);
         }
@@ -68,6 +69,12 @@ impl Agent {
 
 /// Whether most of a file's lines stand in this text, in their order.
 fn is_version(file: &str, text: &str) -> bool {
+    let (kept, all) = lines_kept(file, text);
+    kept > 0 && kept * 3 >= all * 2
+}
+
+/// Lines of a file that stand in this text, in their order, and how many it has.
+pub(super) fn lines_kept(file: &str, text: &str) -> (usize, usize) {
     let lines = |text| str::lines(text).map(str::trim).filter(|line| !line.is_empty());
     let mut rest = lines(text);
     let mut kept = 0;
@@ -77,8 +84,7 @@ fn is_version(file: &str, text: &str) -> bool {
             (rest, kept) = (ahead, kept + 1);
         }
     }
-    let all = lines(file).count();
-    kept > 0 && kept * 3 >= all * 2
+    (kept, lines(file).count())
 }
 
 /// Whether who says this says to have changed something.

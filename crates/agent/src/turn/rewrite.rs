@@ -4,6 +4,7 @@
 //! they are asked to write it whole, and what stands in the code block becomes the file. Most of it is copied, which is guessed and fast.
 
 use super::call::Call;
+use super::claim::lines_kept;
 use super::{Stop, Turn};
 use crate::agent::{Agent, Must};
 use crate::files::Change;
@@ -40,7 +41,9 @@ impl Agent {
         let said = self.log.items().last().map(text_of).unwrap_or_default();
         let (Some(block), Ok(name)) = (block(&said), Name::new(&path)) else { return Ok(()) };
         let Ok((before, mode)) = self.workshop.root().read(&name) else { return Ok(()) };
-        if before == block.as_bytes() {
+        // What has next to nothing of the file, such as a call in a fence, is not the file. Of a few lines all may be new.
+        let (kept, all) = lines_kept(&String::from_utf8_lossy(&before), &block);
+        if before == block.as_bytes() || all > 3 && kept * 5 < all {
             return Ok(());
         }
         let id = format!("rewrite_{}", self.log.items().len());

@@ -292,6 +292,7 @@ impl Agent {
         let saved: Vec<_> = changes.iter().filter_map(rewind::saved).collect();
         self.log.record(&Record::Files { changes: saved.clone() })?;
         if let Err(error) = blocking(move || files::make(workshop.root(), &wanted)).await {
+            self.log.record(&Record::NotMade { files: saved.len() })?;
             return self.refuse_change(call, error.to_string()).await;
         }
         if let Some(journal) = &self.journal {
