@@ -372,6 +372,9 @@ pub struct BenchArgs {
     /// Measure weights of this model's exact shape, made up on an NVIDIA card, instead of a file's
     #[arg(long, value_name = "NAME", value_parser = MadeUp::NAMES, conflicts_with_all = ["peer", "fidelity"])]
     pub shape: Option<String>,
+    /// Write the edited files of this file too, with guesses and without (`cargo xtask bench edits --tokens` makes it)
+    #[arg(long, value_name = "FILE")]
+    pub edits: Option<std::path::PathBuf>,
     /// Only measurements whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,

@@ -1,6 +1,7 @@
 //! `flint bench`: prefill and decode at several depths, beside another engine if asked.
 
 mod beside;
+mod edits;
 mod fidelity;
 mod floor;
 mod shape;
@@ -13,9 +14,11 @@ use crate::models;
 use crate::peer::{Peer, PeerLogits};
 use crate::progress::Spinner;
 use crate::worker;
+use edits::Edits;
 use fidelity::Fidelity;
 use flint_engine::device::cpu::{default_threads, int8_peak, read_bandwidth};
 use flint_engine::device::{Device, cpu::Cpu};
+use flint_engine::forced::{Forced, Told};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
 use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
@@ -41,12 +44,15 @@ struct Kind {
     decode: bool,  // what counts: decoding after the prompt, or the prompt
 }
 
-const KINDS: [Kind; 5] = [
+/// Those for which the KV pool has room.
+const KINDS: [Kind; 7] = [
     Kind { name: "prefill_512", prompt: 512, decode: false },
     Kind { name: "prefill_4096", prompt: 4096, decode: false },
     Kind { name: "decode_d0", prompt: 1, decode: true },
     Kind { name: "decode_d512", prompt: 512, decode: true },
     Kind { name: "decode_d4096", prompt: 4096, decode: true },
+    Kind { name: "decode_d65536", prompt: 65_536, decode: true },
+    Kind { name: "decode_d131000", prompt: 131_000, decode: true },
 ];
 
 #[derive(Debug, Serialize)]
@@ -60,6 +66,7 @@ struct Report {
     int8_gop_per_s: f64,
     peer: Option<String>,
     results: Vec<Measured>,
+    edits: Vec<Edits>,
     fidelity: Option<Fidelity>,
 }
 
@@ -147,8 +154,19 @@ fn run<D: Device + 'static>(
     results.extend(rows);
     if wanted("variants_5") {
         spinner.say("variants".to_owned());
-        results.push(bench.variants(args.rounds)?);
+        results.push(bench.variants(args.rounds, 1.0)?);
     }
+    if !has_text && wanted("variants_5_greedy") {
+        results.push(bench.variants(args.rounds, 0.0)?);
+    }
+    if wanted("warm_turn") {
+        spinner.say("a warm turn".to_owned());
+        results.extend(bench.warm_turn(args.rounds)?);
+    }
+    let edits = match &args.edits {
+        Some(path) => bench.edits(&edits::read(path)?, args.rounds)?,
+        None => Vec::new(),
+    };
     if has_text && (wanted("json_masked") || wanted("json_forced")) {
         spinner.say("JSON".to_owned());
         results.extend(bench.constrained(args.rounds)?);
@@ -164,12 +182,14 @@ fn run<D: Device + 'static>(
         int8_gop_per_s: int8 / 1e9,
         peer: args.peer.clone(),
         results,
+        edits,
         fidelity,
     };
     if args.json {
         return print_json(&report);
     }
     print_table(&report);
+    report.edits.iter().for_each(Edits::print);
     if let Some(fidelity) = &report.fidelity {
         fidelity.print();
     }
@@ -182,6 +202,7 @@ fn file_bytes(path: &std::path::Path) -> u64 {
 
 struct Bench {
     engine: Engine,
+    told: Told, // what is written instead of the model's own, if anything
     device: String,
     context: usize,
     vocab: usize,
@@ -193,12 +214,13 @@ impl Bench {
         let device = loaded.device().describe();
         let facts = loaded.facts();
         let context = facts.context.min(facts.kv_blocks * KV_BLOCK_TOKENS);
-        let mut engine = Engine::new(Box::new(loaded));
+        let told = Told::default();
+        let mut engine = Engine::new(Box::new(Forced::new(loaded, told.clone())));
         if let Some(path) = path {
             let vocabulary = move || worker::vocabulary(&path).map_err(|error| error.to_string());
             engine = engine.with_vocabulary(Box::new(vocabulary));
         }
-        Bench { engine, device, context, vocab: facts.vocab, next: 0 }
+        Bench { engine, told, device, context, vocab: facts.vocab, next: 0 }
     }
 
     /// All kinds, round by round, ours and the peer's in turn: noise then falls on both alike.
@@ -352,7 +374,8 @@ fn print_table(report: &Report) {
         println!("The floor: reading all weights and KV of a token once{or}.");
     }
     println!(
-        "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, JSON and free text a token."
+        "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, a warm turn and its first, JSON and \
+         free text a token."
     );
 }
 

@@ -80,3 +80,26 @@ fn bench_reports_in_json() {
     assert!(results.iter().all(|row| row["value"].as_f64().unwrap() > 1.0 && row["unit"] == "tok/s"));
     assert!(results.iter().all(|row| row["peer"].is_null() && row["ratio"].is_null()));
 }
+
+#[test]
+fn bench_writes_the_edits_that_it_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("edits");
+    let text: Vec<u32> = (0..80).map(|at| 1000 + at * 37).collect();
+    let trace =
+        |answer: &[u32]| serde_json::json!({"kind": "copies", "name": "a", "prompt": text, "answer": answer});
+    let bench = |path: &std::path::Path| {
+        let mut command = flint();
+        command
+            .args(["bench", "-m", MODEL, "--json", "--rounds", "1", "--only", "none", "--edits"])
+            .arg(path);
+        command
+    };
+    std::fs::write(&path, trace(&text).to_string()).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&check(&mut bench(&path), &[])).unwrap();
+    let edits = &report["edits"][0];
+    assert_eq!(edits["tokens"], 79, "{report}");
+    assert!(edits["accepted"].as_u64().unwrap() > 40 && edits["passes"].as_u64().unwrap() < 40, "{report}");
+    std::fs::write(&path, trace(&[1, u32::MAX]).to_string()).unwrap();
+    assert!(stderr(&run(&mut bench(&path), "")).contains("the model has no token 4294967295"));
+}

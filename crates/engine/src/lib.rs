@@ -7,6 +7,7 @@ pub mod batch;
 pub mod constrain;
 pub mod device;
 pub mod draft;
+pub mod forced;
 pub mod kv;
 pub mod limits;
 pub mod link;

@@ -139,6 +139,17 @@ fn greedy_takes_the_lowest_of_equals_and_heeds_penalties_and_bias() {
 }
 
 #[test]
+fn greedy_finds_the_lowest_of_equals_wherever_it_stands() {
+    let mut sampler = Sampler::new(200);
+    for first in 0..200 {
+        let mut logits = vec![-1.0; 200];
+        [first, 150.max(first), 199].map(|token| logits[token] = 2.0);
+        let token = draw(&mut sampler, &logits, &Sampling::default(), &Seen::default(), 0);
+        assert_eq!(token as usize, first);
+    }
+}
+
+#[test]
 fn the_draw_depends_on_seed_and_position_only() {
     let logits = some_logits(1000, 1.0, 3);
     let sampling = |seed| Sampling { temperature: 1.0, seed, ..Sampling::default() };

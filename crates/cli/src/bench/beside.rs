@@ -16,6 +16,8 @@ const ROWS: usize = 16;
 const ROWS_DEPTH: usize = 2048; // tokens before them
 const VARIANTS: u64 = 5;
 const VARIANT_TOKENS: u32 = 128;
+const WARM_TOKENS: usize = 32_768; // of a session
+const WARM_NEW_TOKENS: usize = 500;
 const JSON_TOKENS: u32 = 96;
 const PROMPT_TOKENS: usize = 256;
 
@@ -63,21 +65,22 @@ fn ms(time: Duration) -> f64 {
 
 impl Bench {
     /// Variants of one prompt, each with its own random numbers, beside one of them.
-    pub fn variants(&mut self, rounds: u32) -> Result<Measured, CliError> {
+    pub fn variants(&mut self, rounds: u32, temperature: f32) -> Result<Measured, CliError> {
         let (mut many, mut one) = (Vec::new(), Vec::new());
         for round in 0..=rounds {
-            let many_ms = self.variants_ms(VARIANTS, round)?;
-            let one_ms = self.variants_ms(1, round)?;
+            let many_ms = self.variants_ms(VARIANTS, round, temperature)?;
+            let one_ms = self.variants_ms(1, round, temperature)?;
             // The first round warms.
             if round > 0 {
                 many.push(many_ms);
                 one.push(one_ms);
             }
         }
-        Ok(Measured::beside("variants_5", median(many), "ms", median(one)))
+        let name = if temperature > 0.0 { "variants_5" } else { "variants_5_greedy" };
+        Ok(Measured::beside(name, median(many), "ms", median(one)))
     }
 
-    fn variants_ms(&mut self, count: u64, round: u32) -> Result<f64, CliError> {
+    fn variants_ms(&mut self, count: u64, round: u32, temperature: f32) -> Result<f64, CliError> {
         let prompt = self.prompt(PROMPT_TOKENS, round);
         let parent = self.request(&prompt, 0);
         let (of, tenant) = (parent.sequence, parent.tenant);
@@ -86,13 +89,43 @@ impl Bench {
             .map(|seed| {
                 let own = self.request(&prompt[..1], VARIANT_TOKENS);
                 let base = Base::Fork { of, at: prompt.len() as u32 };
-                let sampling = Sampling { temperature: 1.0, seed, ..Sampling::default() };
+                let sampling = Sampling { temperature, seed, ..Sampling::default() };
                 Generate { base, tenant, sampling, ..own }
             })
             .collect();
         let took = self.finish(variants)?;
         self.engine.command(&Command::Release { sequence: of }, &mut Vec::new());
         Ok(ms(took))
+    }
+
+    /// The time to the first token of a turn in a long session whose KV is there, beside that of the session's first turn.
+    pub fn warm_turn(&mut self, rounds: u32) -> Result<Option<Measured>, CliError> {
+        if self.context <= WARM_TOKENS + (rounds as usize + 1) * (WARM_NEW_TOKENS + 1) {
+            return Ok(None);
+        }
+        let first = self.prompt(WARM_TOKENS, 0);
+        let session = self.request(&first, 0);
+        let (sequence, tenant) = (session.sequence, session.tenant);
+        let cold = ms(self.finish(vec![session])?);
+        let mut warm = Vec::new();
+        for round in 0..=rounds {
+            let turn = self.request(&self.prompt(WARM_NEW_TOKENS, round), 1);
+            warm.push(self.turn_ms(Generate { base: Base::Extend, sequence, tenant, ..turn })?);
+        }
+        self.engine.command(&Command::Release { sequence }, &mut Vec::new());
+        // The first one warms.
+        Ok(Some(Measured::beside("warm_turn_32k", median(warm.split_off(1)), "ms", cold)))
+    }
+
+    /// Milliseconds of a turn, which stays in its session.
+    fn turn_ms(&mut self, turn: Generate) -> Result<f64, CliError> {
+        let (begun, mut events) = (Instant::now(), Vec::new());
+        self.engine.command(&Command::Generate(turn), &mut events);
+        while !events.iter().any(|event| matches!(event, Event::Finished { .. })) {
+            events.clear();
+            self.step(&mut events)?;
+        }
+        Ok(ms(begun.elapsed()))
     }
 
     /// A generation under a schema beside a free one, as milliseconds a token: with its masks only, and with what it
@@ -171,7 +204,7 @@ impl Bench {
     }
 
     /// One step; a generation that comes to a bad end ends the bench.
-    fn step(&mut self, events: &mut Vec<Event>) -> Result<(), CliError> {
+    pub fn step(&mut self, events: &mut Vec<Event>) -> Result<(), CliError> {
         self.engine.step(events).map_err(failed)?;
         for event in &*events {
             match event {

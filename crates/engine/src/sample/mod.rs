@@ -260,5 +260,9 @@ fn checked_max(logits: &[f32]) -> Result<f32, BadLogits> {
 
 /// The lowest token with this logit.
 fn position_of(logits: &[f32], wanted: f32) -> u32 {
-    logits.iter().position(|&logit| logit == wanted).unwrap_or(0) as u32
+    // A chunk is asked whole, without an end in the middle: that can become vector code.
+    let has = |chunk: &[f32]| chunk.iter().fold(0, |any, &logit| any | u32::from(logit == wanted)) != 0;
+    let Some(chunk) = logits.chunks(CHUNK).position(has) else { return 0 };
+    let inside = logits[chunk * CHUNK..].iter().position(|&logit| logit == wanted);
+    (chunk * CHUNK + inside.unwrap_or(0)) as u32
 }

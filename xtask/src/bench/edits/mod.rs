@@ -4,11 +4,12 @@
 //! itself, greedily. *Told*: the model computes, but the tokens are those of the true new file; so the traces are
 //! real edits whatever the model can do.
 
-mod forced;
 mod traces;
+mod written;
 
 use crate::{Outcome, eval};
 use flint_engine::device::cpu::{Cpu, default_threads};
+use flint_engine::forced::{Forced, Told};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
 use flint_engine::message::{Base, Command, Counts, Event, Generate, Priority, SequenceId, Tenant};
@@ -17,12 +18,12 @@ use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
 use flint_open::ModelText;
 use flint_text::chat::{Message, Prompt, Role};
-use forced::{Forced, Told};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use traces::Trace;
 
-const USAGE: &str = "usage: cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]";
+const USAGE: &str = "usage: cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]
+       cargo xtask bench edits --tokens TOKENIZER.json [--traces N] [--only TEXT] > FILE";
 
 const CODER: &str = "qwen2.5-coder-1.5b";
 const SMALL: &str = "smollm2-135m";
@@ -36,6 +37,7 @@ struct Args {
     rounds: usize, // each trace both ways
     only: String,
     json: bool,
+    tokens: Option<String>, // a tokenizer: nothing is measured, the traces are written as its tokens
 }
 
 #[derive(Serialize)]
@@ -90,6 +92,9 @@ struct Bench {
 
 pub fn run(args: &[String]) -> Outcome {
     let args = parse(args)?;
+    if let Some(tokenizer) = &args.tokens {
+        return written::write(tokenizer, args.traces, &args.only);
+    }
     let mut groups = Vec::new();
     if !args.json {
         print_head();
@@ -123,7 +128,7 @@ pub fn run(args: &[String]) -> Outcome {
 }
 
 fn parse(words: &[String]) -> Outcome<Args> {
-    let mut args = Args { traces: 6, rounds: 1, only: String::new(), json: false };
+    let mut args = Args { traces: 6, rounds: 1, only: String::new(), json: false, tokens: None };
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
@@ -131,6 +136,7 @@ fn parse(words: &[String]) -> Outcome<Args> {
             "--rounds" => args.rounds = words.next().ok_or(USAGE)?.parse()?,
             "--only" => args.only = words.next().ok_or(USAGE)?.to_owned(),
             "--json" => args.json = true,
+            "--tokens" => args.tokens = Some(words.next().ok_or(USAGE)?.to_owned()),
             _ => return Err(USAGE.into()),
         }
     }
@@ -157,7 +163,7 @@ impl Bench {
         let told = Told::default();
         let blocks = KV_TOKENS / KV_BLOCK_TOKENS;
         let runner = Loaded::new(&file, Cpu::new(default_threads())?, blocks, &mut |_, _| ())?;
-        let runner = Forced { runner, told: told.clone(), next: Vec::new() };
+        let runner = Forced::new(runner, told.clone());
         Ok(Bench { engine: Engine::new(Box::new(runner)), text, told, sequences: 0 })
     }
 

@@ -1,11 +1,11 @@
-//! A runner that computes all it is asked for, and then says what it is told to say.
+//! A runner that computes all it is asked for, and then says what it is told to say: for measuring on texts that are known.
 
-use flint_engine::batch::Batch;
-use flint_engine::runner::{Runner, RunnerError, RunnerFacts};
+use crate::batch::Batch;
+use crate::runner::{Runner, RunnerError, RunnerFacts};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is to be said: all tokens of the one sequence that runs, by position; empty: what the model wants.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Told(Arc<Mutex<Vec<u32>>>);
 
 impl Told {
@@ -18,10 +18,21 @@ impl Told {
     }
 }
 
+/// A runner whose likeliest tokens are replaced: the same work is done for others.
 pub struct Forced<R> {
-    pub runner: R,
-    pub told: Told,
-    pub next: Vec<u32>, // (logit rows) the position that follows each
+    runner: R,
+    told: Told,
+    next: Vec<u32>, // (logit rows) the position that follows each
+}
+
+impl<R: Runner> Forced<R> {
+    pub fn new(runner: R, told: Told) -> Forced<R> {
+        Forced { runner, told, next: Vec::new() }
+    }
+
+    fn told(&self, index: usize) -> Option<u32> {
+        self.told.token(*self.next.get(index)?)
+    }
 }
 
 impl<R: Runner> Runner for Forced<R> {
@@ -36,12 +47,20 @@ impl<R: Runner> Runner for Forced<R> {
     }
 
     fn logits(&mut self, index: usize) -> &mut [f32] {
+        let told = self.told(index);
         let logits = self.runner.logits(index);
-        if let Some(token) = self.told.token(self.next[index]) {
-            logits.fill(0.0);
-            logits[token as usize] = 1.0;
+        if let Some(logit) = told.and_then(|token| logits.get_mut(token as usize)) {
+            *logit = f32::MAX;
         }
         logits
+    }
+
+    fn best(&self, index: usize) -> Option<u32> {
+        self.runner.best(index).map(|best| self.told(index).unwrap_or(best))
+    }
+
+    fn rest(&mut self) {
+        self.runner.rest();
     }
 
     fn copy_block(&mut self, from: u32, to: u32) {
