@@ -99,7 +99,10 @@ fn bench_writes_the_edits_that_it_is_given() {
     let report: serde_json::Value = serde_json::from_str(&check(&mut bench(&path), &[])).unwrap();
     let edits = &report["edits"][0];
     assert_eq!(edits["tokens"], 79, "{report}");
-    assert!(edits["accepted"].as_u64().unwrap() > 40 && edits["passes"].as_u64().unwrap() < 40, "{report}");
+    // How much is guessed depends on the machine's pace; what is guessed of a copy is right.
+    let count = |name: &str| edits[name].as_u64().unwrap();
+    assert_eq!(count("accepted"), count("drafted"), "{report}");
+    assert_eq!(count("accepted") + count("passes"), 79, "{report}");
     std::fs::write(&path, trace(&[1, u32::MAX]).to_string()).unwrap();
     assert!(stderr(&run(&mut bench(&path), "")).contains("the model has no token 4294967295"));
 }
