@@ -143,7 +143,9 @@ fn greedy_finds_the_lowest_of_equals_wherever_it_stands() {
     let mut sampler = Sampler::new(200);
     for first in 0..200 {
         let mut logits = vec![-1.0; 200];
-        [first, 150.max(first), 199].map(|token| logits[token] = 2.0);
+        for token in [first, 150.max(first), 199] {
+            logits[token] = 2.0;
+        }
         let token = draw(&mut sampler, &logits, &Sampling::default(), &Seen::default(), 0);
         assert_eq!(token as usize, first);
     }
