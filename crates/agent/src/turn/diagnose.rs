@@ -113,18 +113,8 @@ impl Agent {
 
     /// To the end of a run, unless a person stops the turn.
     async fn wait_for(&mut self, mut looking: Looking) -> Result<Result<Seen, String>, Stop> {
-        loop {
-            tokio::select! {
-                seen = &mut looking.run => {
-                    return seen.map_err(|error| Stop::Failed(Failure::Turn(error.to_string())));
-                }
-                order = self.orders.recv() => {
-                    if let Some(stop) = self.order_while_running(order).await? {
-                        return Err(stop);
-                    }
-                }
-            }
-        }
+        let seen = self.meanwhile(&mut looking.run).await?;
+        seen.map_err(|error| Stop::Failed(Failure::Turn(error.to_string())))
     }
 }
 

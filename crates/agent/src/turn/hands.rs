@@ -54,21 +54,6 @@ impl Agent {
         }
     }
 
-    /// Waits for something. Orders are taken meanwhile.
-    async fn meanwhile<T>(&mut self, wanted: impl Future<Output = T>) -> Result<T, Stop> {
-        let mut wanted = std::pin::pin!(wanted);
-        loop {
-            tokio::select! {
-                came = &mut wanted => return Ok(came),
-                order = self.orders.recv() => {
-                    if let Some(stop) = self.order_while_running(order).await? {
-                        return Err(stop);
-                    }
-                }
-            }
-        }
-    }
-
     /// Reports that have come join the conversation.
     pub(super) fn take_news(&mut self, turn: &mut Turn) -> Result<(), SessionError> {
         while let Some(news) = self.hands.try_next() {

@@ -178,6 +178,21 @@ impl Agent {
         }
     }
 
+    /// Waits for something. Orders are taken meanwhile.
+    async fn meanwhile<T>(&mut self, wanted: impl Future<Output = T>) -> Result<T, Stop> {
+        let mut wanted = std::pin::pin!(wanted);
+        loop {
+            tokio::select! {
+                came = &mut wanted => return Ok(came),
+                order = self.orders.recv() => {
+                    if let Some(stop) = self.order_while_running(order).await? {
+                        return Err(stop);
+                    }
+                }
+            }
+        }
+    }
+
     pub(crate) fn has_seen(&mut self, path: String) {
         if !self.shown.contains(&path) {
             self.shown.push(path);
