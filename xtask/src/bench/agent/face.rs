@@ -5,12 +5,16 @@ use super::model::{LONG, Model, WORDS, word};
 use crate::Outcome;
 use crate::pty::Pty;
 use std::collections::HashMap;
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+
+const ROWS: NonZeroU16 = NonZeroU16::new(50).unwrap();
+const COLUMNS: NonZeroU16 = NonZeroU16::new(120).unwrap();
 
 /// Nothing is painted for so long: what was typed is on the screen.
 const QUIET: Duration = Duration::from_millis(60);
@@ -24,7 +28,8 @@ impl Face {
     pub fn open(program: &Path, home: &Path) -> Outcome<Face> {
         let folder = tempfile::tempdir()?;
         let mut command = Command::new(program);
-        let pty = Pty::open(command.env("FLINT_HOME", home).current_dir(folder.path()), 50, 120)?;
+        let pty =
+            Pty::open(command.env("FLINT_HOME", home).current_dir(folder.path()), ROWS.get(), COLUMNS.get())?;
         let mut face = Face { pty, _folder: folder };
         face.wait_for(b"Do you trust it?")?;
         face.press("n\n")?;
@@ -52,21 +57,23 @@ impl Face {
         }
     }
 
-    /// From each word's frame to when it first stands on the screen. A word of which a letter stood there already is sent
-    /// in pieces, and left out.
+    /// From each word's frame to when it first stands on the screen.
     pub fn paints(&mut self, model: &Model) -> Outcome<Vec<f64>> {
         self.press(LONG)?;
         self.settle();
         self.press("\r")?;
         model.asked()?;
         let known: HashMap<String, usize> = (0..WORDS).map(|index| (word(index), index)).collect();
-        let (mut seen, mut rest): (HashMap<usize, Instant>, String) = Default::default();
+        // A terminal is sent the cells that change, not words: only who draws them sees these.
+        let mut screen = vt100::Parser::new(ROWS, COLUMNS, 0);
+        let mut seen: HashMap<usize, Instant> = HashMap::new();
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
             match self.pty.painted.recv_timeout(Duration::from_secs(1)) {
                 Ok((at, bytes)) => {
-                    rest += &String::from_utf8_lossy(&bytes);
-                    for index in words(&mut rest).iter().filter_map(|word| known.get(word)) {
+                    screen.process(&bytes);
+                    let contents = screen.screen().contents();
+                    for index in contents.split_whitespace().filter_map(|word| known.get(word)) {
                         seen.entry(*index).or_insert(at);
                     }
                 }
@@ -113,14 +120,4 @@ impl Face {
         model.spoken.recv_timeout(PATIENCE)?;
         Ok(times)
     }
-}
-
-/// What is written in small letters; the end, which may go on, stays.
-fn words(text: &mut String) -> Vec<String> {
-    let small = |c: char| c.is_ascii_lowercase();
-    let end = text.len() - text.trim_end_matches(small).len();
-    let rest = text.split_off(text.len() - end);
-    let found = text.split(|c| !small(c)).filter(|word| word.len() > 5).map(str::to_owned).collect();
-    *text = rest;
-    found
 }
