@@ -385,13 +385,7 @@ fn what_the_model_is_told_first_stays_short() {
     let role = |number: usize| Role {
         name: format!("reviewer-of-all-things-{number:02}"),
         description: about.clone(),
-        file: PathBuf::new(),
-        model: None,
-        provider: None,
-        effort: None,
-        instructions: None,
-        sandbox: None,
-        approvals: None,
+        ..Role::default()
     };
     let roles: Vec<Role> = (0..ROLES_MAX).map(role).collect();
     let mut tools = prompt::tools(true);

@@ -7,7 +7,7 @@ use crate::settings::mode;
 use flint_sandbox::Mode;
 use std::path::PathBuf;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Role {
     pub name: String,
     pub description: String,
@@ -59,17 +59,7 @@ impl Role {
     fn named_by(layer: &Layer) -> Role {
         let file = layer.file.clone().unwrap_or_default();
         let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        Role {
-            name: stem.unwrap_or_default(),
-            description: String::new(),
-            file,
-            model: None,
-            provider: None,
-            effort: None,
-            instructions: None,
-            sandbox: None,
-            approvals: None,
-        }
+        Role { name: stem.unwrap_or_default(), file, ..Role::default() }
     }
 
     fn set(&mut self, key: &str, text: &str) {
