@@ -7,10 +7,10 @@ use crate::device::Chosen;
 use crate::error::CliError;
 use crate::models;
 use crate::progress::Spinner;
-use crate::session::start_worker;
+use crate::session::worker;
 use crate::settings::Settings;
 use flint_engine::load::ModelFile;
-use flint_engine::supervise::Supervisor;
+use flint_engine::supervise::{Listener, Options, Supervisor};
 use flint_models::{ModelName, catalogue, sha256_of_file};
 use flint_open::ModelText;
 use flint_server::keys::{self, Local, Ring, Table};
@@ -32,11 +32,11 @@ pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(),
     let data = Data::claim(place)?;
     let keys = keys(config, &data)?;
     let books = Books::open(&data.database())?;
-    let (model, supervisor) = open(config, model)?;
-    let rules = Rules { limits: settings.limits, prices: settings.prices, journal };
-    let gate = Gate::new(keys, books, rules, [model.name.as_str()]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(CliError::io("the server's threads"))?;
+    let (model, supervisor) = open(config, model, flint_server::listener(runtime.handle().clone()))?;
+    let rules = Rules { limits: settings.limits, prices: settings.prices, journal };
+    let gate = Gate::new(keys, books, rules, [model.name.as_str()]);
     let store_bytes_max = args.data_mib.map_or(STORE_BYTES_DEFAULT, |mib| mib << 20);
     let server = Server::new(ServerSettings { models: vec![Arc::new(model)], gate, data, store_bytes_max })?;
     let served = runtime.block_on(listen(args, place, server, front));
@@ -127,7 +127,7 @@ async fn stop_once() {
     }
 }
 
-fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliError> {
+fn open(config: &Config, args: &ModelArgs, listener: Listener) -> Result<(Model, Supervisor), CliError> {
     let (name, path) = models::locate(config, args.model.as_deref())?;
     let name = ModelName::parse(&name)?.served(&name);
     let spinner = Spinner::new(format!("loading {name}"));
@@ -137,7 +137,7 @@ fn open(config: &Config, args: &ModelArgs) -> Result<(Model, Supervisor), CliErr
     let truth = truth(&name, &path, &file, args, &device)?;
     let context = file.config.context.try_into().unwrap_or(u32::MAX);
     drop(file);
-    let supervisor = start_worker(args, &path, &device)?;
+    let supervisor = Supervisor::start_heard(worker(args, &path, &device)?, Options::default(), listener)?;
     drop(spinner);
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let facts = Facts::new(&name, &text, context, created);

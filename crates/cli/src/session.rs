@@ -29,7 +29,8 @@ impl Session {
         let file = ModelFile::open(&path)?;
         let text = ModelText::read(&file)?;
         drop(file);
-        let supervisor = start_worker(args, &path, &Chosen::of(args, &path)?)?;
+        let command = worker(args, &path, &Chosen::of(args, &path)?)?;
+        let supervisor = Supervisor::start(command, Options::default())?;
         drop(spinner);
         Ok(Session { name, text, speculate: args.speculates(), supervisor })
     }
@@ -55,10 +56,14 @@ impl Session {
 }
 
 /// This program again, as the worker.
-pub fn start_worker(args: &ModelArgs, path: &Path, device: &Chosen) -> Result<Supervisor, CliError> {
+pub fn worker(
+    args: &ModelArgs,
+    path: &Path,
+    device: &Chosen,
+) -> Result<impl FnMut() -> Command + Send + 'static, CliError> {
     let program: PathBuf = std::env::current_exe().map_err(CliError::io("this program's own path"))?;
     let (args, path, device) = (args.clone(), path.to_path_buf(), device.name());
-    let command = move || {
+    Ok(move || {
         let mut command = Command::new(&program);
         command.arg("worker").arg("--path").arg(&path).stdout(Stdio::null());
         command.arg("--device").arg(device).arg("--precision").arg(args.precision.name());
@@ -72,6 +77,5 @@ pub fn start_worker(args: &ModelArgs, path: &Path, device: &Chosen) -> Result<Su
             command.arg("--kv-tokens").arg(tokens.to_string());
         }
         command
-    };
-    Ok(Supervisor::start(command, Options::default())?)
+    })
 }

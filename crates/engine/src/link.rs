@@ -67,6 +67,10 @@ impl<S: Read> FrameReader<S> {
         FrameReader { source, buffer: Vec::new(), start: 0 }
     }
 
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
     /// The next message; none when the other side has closed the link.
     pub fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LinkError> {
         loop {

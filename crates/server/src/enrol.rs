@@ -49,7 +49,7 @@ impl Turn {
 
     fn record(&self, origin: &Origin, prompt: &[u32]) -> Record {
         let items = &self.conversation.items;
-        let (history, input) = items.split_at(origin.before.min(items.len()));
+        let before = origin.before.min(items.len());
         Record {
             id: self.running.id.clone(),
             tenant: self.tenant,
@@ -61,8 +61,8 @@ impl Turn {
                 Previous::Nothing => None,
                 Previous::Response(id) => Some(id.clone()),
             },
-            history: (!origin.linked).then(|| json(history)),
-            input: json(input),
+            history: (!origin.linked).then(|| json(&items.after(0)[..before])),
+            input: json(&items.after(before)),
             request: origin.request.to_string(),
             prompt: prompt.to_vec(),
             response: self.writer.response.json(),

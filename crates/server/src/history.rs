@@ -1,8 +1,9 @@
 //! What was said before a request: from the connection's memory, or from the store.
 
+use crate::items::Items;
 use crate::limits::CHAIN_RESPONSES_MAX;
 use crate::model::Model;
-use crate::prompt::{Conversation, Items};
+use crate::prompt::Conversation;
 use crate::server::{Memory, Server};
 use crate::store::{Kept, Store, unreadable};
 use flint_engine::message::Tenant;
@@ -32,7 +33,7 @@ impl Server {
         {
             return Ok(History { items: found.items, linked: found.stored });
         }
-        let items = Arc::new(chain(&*self.archive.store, id, tenant)?);
+        let items = chain(&*self.archive.store, id, tenant)?.into();
         Ok(History { items, linked: true })
     }
 }
@@ -40,14 +41,14 @@ impl Server {
 /// The whole conversation that a request goes on with, after what was said `before`. It takes the request's input.
 pub fn conversation(model: &Model, request: &mut Request, before: Items) -> Result<Conversation, ApiError> {
     let mut tools = Tools::default();
-    for item in &*before {
+    for item in before.declaring() {
         if let Meaning::AdditionalTools { tools: more } = &item.meaning {
             tools.join(more)?;
         }
     }
     tools.join(&request.tools)?;
     let mut items = before;
-    Arc::make_mut(&mut items).extend(std::mem::take(&mut request.input).into_iter().map(Arc::new));
+    items.extend(std::mem::take(&mut request.input).into_iter().map(Arc::new));
     Ok(Conversation {
         instructions: request.instructions.clone(),
         tools: model.toolbook(tools.known),

@@ -4,6 +4,7 @@
 //! response stay as they were generated, and only what follows them (`tail`) is rendered into tokens. So the KV of
 //! everything before stays good, and a turn costs the same however long the conversation is.
 
+use crate::items::Items;
 use crate::messages::{developer, messages};
 use crate::model::Model;
 use crate::tail::tail;
@@ -15,9 +16,6 @@ use flint_wire::{ApiError, Item, Meaning, Raw};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// All that was said. Who remembers it shares it: a long conversation is not copied to be kept.
-pub type Items = Arc<Vec<Arc<Item>>>;
 
 /// A conversation and what it is held with.
 #[derive(Debug, Clone, Default)]
@@ -41,10 +39,9 @@ pub fn tokens(model: &Model, conversation: &Conversation, answer: bool) -> Resul
     if let Some(raw) = &conversation.raw {
         return raw_tokens(model, raw);
     }
-    let (before, items) = (instructions(model, conversation), &conversation.items);
-    let scene = Scene { before, items, tools: conversation.tools.declared(), conversation };
+    let scene = Scene::whole(model, conversation);
     let mut tokens = Vec::new();
-    encode(model, &scene.render(model, items.len(), answer)?, &mut tokens)?;
+    encode(model, &scene.render(model, scene.items.len(), answer)?, &mut tokens)?;
     Ok(tokens)
 }
 
@@ -99,7 +96,7 @@ fn encode(model: &Model, segments: &[Segment], tokens: &mut Vec<u32>) -> Result<
 }
 
 /// What stands before the items of a conversation.
-pub fn instructions(model: &Model, conversation: &Conversation) -> Vec<Message> {
+fn instructions(model: &Model, conversation: &Conversation) -> Vec<Message> {
     let instructions = conversation.instructions.as_ref();
     instructions.map(|text| Message::new(developer(model), text.clone())).into_iter().collect()
 }
@@ -108,11 +105,16 @@ pub fn instructions(model: &Model, conversation: &Conversation) -> Vec<Message> 
 pub struct Scene<'a> {
     pub conversation: &'a Conversation,
     pub before: Vec<Message>,
-    pub items: &'a [Arc<Item>],
+    pub items: Vec<Arc<Item>>,
     pub tools: Arc<[Tool]>,
 }
 
-impl Scene<'_> {
+impl<'a> Scene<'a> {
+    pub fn whole(model: &Model, conversation: &'a Conversation) -> Scene<'a> {
+        let (before, tools) = (instructions(model, conversation), conversation.tools.declared());
+        Scene { conversation, before, items: conversation.items.after(0), tools }
+    }
+
     /// Everything up to the first `items` items; with `answer` also what stands before the model's words.
     pub fn render(&self, model: &Model, items: usize, answer: bool) -> Result<Vec<Segment>, ApiError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64);

@@ -4,13 +4,14 @@
 //! over the same socket by `previous_response_id`, over another one by its `prompt_cache_key`, or as a whole
 //! history from a client that remembers everything itself.
 
+use crate::items::Items;
 use crate::limits::{FORK_TOKENS_MIN, SESSIONS_IDLE_MAX};
 use crate::prompt::Conversation;
 use flint_engine::message::{Base, SequenceId, Tenant};
 use flint_engine::supervise::Generation;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A sequence of the engine that no turn is using, or that one turn has taken.
 pub struct Session {
@@ -46,9 +47,12 @@ pub struct Sessions {
     idle: Mutex<VecDeque<Session>>,
 }
 
-/// Fingerprints of a conversation's beginnings: the `n`-th is of its first `n` items.
+/// Fingerprints of a conversation's beginnings.
 #[derive(Debug, Clone)]
-pub struct Fingerprints(Vec<u64>);
+pub struct Fingerprints {
+    head: u64,            // of what stands before the items
+    items: Arc<Vec<u64>>, // of the first, the first two, ..
+}
 
 impl Fingerprints {
     pub fn of(conversation: &Conversation) -> Fingerprints {
@@ -59,20 +63,27 @@ impl Fingerprints {
             (&raw.prompt, &raw.suffix).hash(&mut hasher);
         }
         conversation.tools.print().hash(&mut hasher);
-        let mut prints = vec![hasher.finish()];
-        for item in &*conversation.items {
-            item.print.hash(&mut hasher);
-            prints.push(hasher.finish());
-        }
-        Fingerprints(prints)
+        Fingerprints { head: hasher.finish(), items: conversation.items.prints() }
     }
 
+    /// Of the same conversation, when more was said.
+    pub fn later(&self, items: &Items) -> Fingerprints {
+        Fingerprints { head: self.head, items: items.prints() }
+    }
+
+    /// With the first so many items.
     pub fn at(&self, items: usize) -> Option<u64> {
-        self.0.get(items).copied()
+        let last = match items {
+            0 => 0,
+            _ => *self.items.get(items - 1)?,
+        };
+        let mut hasher = DefaultHasher::new();
+        (self.head, last).hash(&mut hasher);
+        Some(hasher.finish())
     }
 
     pub fn whole(&self) -> u64 {
-        self.0.last().copied().unwrap_or_default()
+        self.at(self.items.len()).unwrap_or_default()
     }
 }
 

@@ -8,8 +8,9 @@
 pub mod form;
 pub mod local;
 
+use crate::items::Items;
 use crate::model::Model;
-use crate::prompt::{Conversation, Scene, instructions};
+use crate::prompt::{Conversation, Scene};
 use flint_text::Segment;
 use flint_text::chat::{Message, Role, Tool};
 use flint_wire::{ApiError, Item, Meaning, Role as WireRole};
@@ -30,8 +31,8 @@ pub enum Last {
 }
 
 impl Last {
-    fn of(items: &[Arc<Item>], known: usize) -> Last {
-        let last = items[..known].last().map(|item| &item.meaning);
+    fn of(items: &Items, known: usize) -> Last {
+        let last = items.backwards(known).next().map(|item| &item.meaning);
         if matches!(last, Some(Meaning::Call { .. })) { Last::Call } else { Last::Text }
     }
 }
@@ -58,18 +59,18 @@ pub fn tail(
     {
         return Ok(Some(tail));
     }
-    whole(model, conversation).tail(model, known, answer)
+    Scene::whole(model, conversation).tail(model, known, answer)
 }
 
 /// Where the model's last words begin, if what follows can be rendered without anything before them.
-fn last_words(items: &[Arc<Item>], known: usize) -> Option<usize> {
-    let (said, new) = items.split_at_checked(known)?;
-    let from = said.iter().rposition(|item| !is_models_own(item)).map_or(0, |at| at + 1);
-    // Templates leave out old thoughts as soon as the user speaks again.
-    let has_thoughts = said.iter().any(|item| matches!(item.meaning, Meaning::Reasoning { .. }));
+fn last_words(items: &Items, known: usize) -> Option<usize> {
+    let own = items.backwards(known).take_while(|item| is_models_own(item)).count();
+    let end = items.after(known - own);
+    let new = &end[own..];
     let only_outputs = new.iter().all(|item| matches!(item.meaning, Meaning::CallOutput { .. }));
-    let answers_them = new.iter().all(|item| !is_output_of_other(item, &items[from..]));
-    (from < known && answers_them && (only_outputs || !has_thoughts)).then_some(from)
+    let answers_them = new.iter().all(|item| !is_output_of_other(item, &end));
+    // Templates leave out old thoughts as soon as the user speaks again.
+    (own > 0 && answers_them && (only_outputs || !items.has_thought_before(known))).then_some(known - own)
 }
 
 fn is_models_own(item: &Item) -> bool {
@@ -86,15 +87,6 @@ fn is_output_of_other(item: &Item, among: &[Arc<Item>]) -> bool {
     !among.iter().any(|item| matches!(&item.meaning, Meaning::Call { call_id, .. } if call_id == wanted))
 }
 
-fn whole<'a>(model: &Model, conversation: &'a Conversation) -> Scene<'a> {
-    Scene {
-        conversation,
-        before: instructions(model, conversation),
-        items: &conversation.items,
-        tools: conversation.tools.declared(),
-    }
-}
-
 /// The conversation from item `from` on, after a stand-in for what was before.
 fn excerpt(conversation: &Conversation, from: usize) -> Scene<'_> {
     let stand_in = Tool {
@@ -105,7 +97,7 @@ fn excerpt(conversation: &Conversation, from: usize) -> Scene<'_> {
     Scene {
         conversation,
         before: vec![Message::new(Role::User, ".")],
-        items: &conversation.items[from..],
+        items: conversation.items.after(from),
         tools: if conversation.tools.is_empty() { [].into() } else { [stand_in].into() },
     }
 }

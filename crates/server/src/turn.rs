@@ -155,6 +155,7 @@ impl Turn {
     /// Prefills in the background; the answer is there at once.
     async fn warm(&mut self, prepared: Prepared) -> Option<Session> {
         let generation = self.generate(&prepared, &[], 0);
+        self.tell_begun();
         let items = self.conversation.items.len();
         match generation {
             Ok(generation) => {
@@ -181,6 +182,7 @@ impl Turn {
         let max_tokens = self.max_tokens(prepared.tokens.len());
         let answer = self.replay();
         if let Some(how) = self.ended_before(&answer, max_tokens) {
+            self.tell_begun();
             let (new, generated) = (prepared.tokens.len() as u32, answer.tokens.len() as u32);
             let counts = Counts { new: new + generated, generated, ..Counts::default() };
             let ended = self.conclude(answer, how, counts, None);
@@ -188,7 +190,9 @@ impl Turn {
             // The engine was not asked, so it has no sequence that could rest.
             return Leg::Over(None);
         }
-        let ended = match self.generate(&prepared, &answer.tokens, max_tokens) {
+        let generation = self.generate(&prepared, &answer.tokens, max_tokens);
+        self.tell_begun();
+        let ended = match generation {
             Ok(generation) => self.follow(answer, &generation, controls).await,
             Err(error) => {
                 self.fail(&error);

@@ -1,16 +1,18 @@
 //! The life of one worker after the other, on the supervisor's thread.
 
+use super::ear::{Ear, Listener, Word};
 use super::{Options, Phase, Shared};
-use crate::link::{FrameReader, FrameWriter, LinkError};
-use crate::message::{Command, Event, Failure};
+use crate::link::FrameWriter;
+use crate::message::{Command, Failure};
 use crate::runner::RunnerFacts;
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{self, Child, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ pub(super) struct Life<C> {
     shared: Arc<Shared>,
     command: C,
     options: Options,
+    listener: Listener,
     deaths: VecDeque<Instant>, // within the window
     loaded: bool,              // some worker has been ready once
 }
@@ -27,15 +30,15 @@ struct Worker {
     link: UnixStream,
 }
 
-/// How often the supervisor looks up from the link.
+/// How often the supervisor looks whether the worker still speaks.
 const TICK_MAX: Duration = Duration::from_millis(100);
 
 /// How long a worker whose link has ended may take to be gone by itself.
 const EXIT_LIMIT: Duration = Duration::from_millis(200);
 
 impl<C: FnMut() -> process::Command> Life<C> {
-    pub(super) fn new(shared: Arc<Shared>, command: C, options: Options) -> Life<C> {
-        Life { shared, command, options, deaths: VecDeque::new(), loaded: false }
+    pub(super) fn new(shared: Arc<Shared>, command: C, options: Options, listener: Listener) -> Life<C> {
+        Life { shared, command, options, listener, deaths: VecDeque::new(), loaded: false }
     }
 
     pub(super) fn run(mut self) {
@@ -66,50 +69,38 @@ impl<C: FnMut() -> process::Command> Life<C> {
     }
 
     fn listen(&mut self, link: UnixStream) -> io::Result<String> {
-        link.set_read_timeout(Some((self.options.hang_limit / 4).clamp(Duration::from_millis(1), TICK_MAX)))?;
-        let mut reader = FrameReader::new(link.try_clone()?);
-        let mut writer = None;
-        let started = Instant::now();
+        let (tell, told) = channel();
+        (self.listener)(Ear::new(self.shared.clone(), link.try_clone()?, tell)?)?;
+        let tick = (self.options.hang_limit / 4).clamp(Duration::from_millis(1), TICK_MAX);
+        let (mut writer, started) = (None, Instant::now());
         let reason = loop {
-            match reader.read::<Vec<Event>>() {
-                Ok(Some(events)) => match self.hear(events) {
-                    Heard::Ready(facts) => writer = Some(self.take_up(facts, link.try_clone()?)?),
-                    Heard::LastWords(words) => break words,
-                    Heard::Nothing => {}
-                },
-                Ok(None) => break "the worker ended without a word".to_owned(),
-                Err(LinkError::TimedOut) => {}
-                Err(error) => break error.to_string(),
+            match told.recv_timeout(tick) {
+                Ok(Word::Ready(facts)) => writer = Some(self.take_up(facts, link.try_clone()?)?),
+                Ok(Word::Last(reason)) => break reason,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break self.unheard(),
             }
             if let Some(reason) = self.overdue(started, writer.is_some()) {
                 break reason;
             }
         };
-        // Shutting down first wakes the writer, which may wait for a worker that reads no more.
+        // Shutting down first wakes the writer, which may wait for a worker that reads no more, and the ear.
         let _ = link.shutdown(Shutdown::Both);
+        // While there is an ear, callers may still be told of this worker.
+        while told.recv().is_ok() {}
         self.leave();
         writer.into_iter().for_each(|writer: JoinHandle<()>| drop(writer.join()));
         Ok(reason)
     }
 
-    fn hear(&mut self, events: Vec<Event>) -> Heard {
+    /// Who listened has let go without a word. When a program ends, that comes shortly before the engine is stopped.
+    fn unheard(&self) -> String {
+        let deadline = Instant::now() + self.options.stop_limit;
         let mut state = self.shared.lock();
-        state.heard = Instant::now();
-        let mut heard = Heard::Nothing;
-        for event in events {
-            match event {
-                Event::Ready(facts) => heard = Heard::Ready(facts),
-                Event::Fatal { message } => return Heard::LastWords(message),
-                Event::Stats(stats) => {
-                    if let Some(answer) = state.stats.pop_front() {
-                        // Whoever asked may have given up.
-                        let _ = answer.try_send(stats);
-                    }
-                }
-                event => state.mirror.apply(event),
-            }
+        while state.phase != Phase::Stopping && Instant::now() < deadline {
+            state = self.shared.wait_for(state, TICK_MAX);
         }
-        heard
+        "nobody listens to the worker any more".to_owned()
     }
 
     /// The worker is ready: everything that runs is sent to it, then whatever comes.
@@ -193,12 +184,6 @@ impl<C: FnMut() -> process::Command> Life<C> {
     }
 }
 
-enum Heard {
-    Ready(RunnerFacts),
-    LastWords(String),
-    Nothing,
-}
-
 impl Worker {
     fn spawn(mut command: process::Command) -> io::Result<Worker> {
         let (link, theirs) = UnixStream::pair()?;
@@ -222,7 +207,7 @@ impl Worker {
 
 /// Sends what is in the outbox, all of it with one write, as long as the worker is up.
 fn write_commands(shared: &Shared, link: UnixStream) {
-    let mut writer = FrameWriter::new(link);
+    let mut writer = FrameWriter::new(Patient(link));
     let mut commands = Vec::new();
     loop {
         let mut state = shared.lock();
@@ -238,6 +223,37 @@ fn write_commands(shared: &Shared, link: UnixStream) {
         // A broken link is noticed, and dealt with, by the one who listens to it.
         if writer.write(commands.drain(..)).is_err() || !up {
             return;
+        }
+    }
+}
+
+/// Waits for room where the link does not.
+struct Patient(UnixStream);
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Patient {
+    fn wait(&self) -> io::Result<()> {
+        let mut room = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one entry is there, and the link is open as long as it is owned.
+        let polled = unsafe { libc::poll(&raw mut room, 1, -1) };
+        let error = io::Error::last_os_error();
+        match polled {
+            -1 if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
         }
     }
 }

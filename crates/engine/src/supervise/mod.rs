@@ -1,13 +1,15 @@
 //! Keeps a worker process alive, and its callers unaware when it is not.
 //!
-//! The supervisor's thread starts the worker, listens to it and, when it dies or hangs, starts another and
-//! sends it everything that was running. A caller sees a pause and then the same tokens as without it. After
+//! The supervisor's thread starts the worker and, when it dies or hangs, starts another and sends it everything that
+//! was running. What the worker says is heard elsewhere (`ear`). A caller sees a pause and then the same tokens as without it. After
 //! too many deaths in a short time it gives up with a clean error, until someone asks for a restart.
 
+mod ear;
 mod generation;
 mod life;
 mod mirror;
 
+pub use ear::{Ear, Listener};
 pub use generation::{Generation, TimedOut, Told};
 
 use crate::limits::LINK_COMMANDS_QUEUED_MAX;
@@ -104,8 +106,16 @@ impl Supervisor {
     where
         C: FnMut() -> process::Command + Send + 'static,
     {
+        Supervisor::start_heard(command, options, ear::on_a_thread())
+    }
+
+    /// The same, with what the worker says heard by the caller's own means.
+    pub fn start_heard<C>(command: C, options: Options, listener: Listener) -> Result<Supervisor, EngineError>
+    where
+        C: FnMut() -> process::Command + Send + 'static,
+    {
         let handle = Handle { shared: Arc::new(Shared::new()) };
-        let life = life::Life::new(handle.shared.clone(), command, options);
+        let life = life::Life::new(handle.shared.clone(), command, options, listener);
         let thread = thread::Builder::new().name("supervisor".into()).spawn(move || life.run());
         let thread = thread.map_err(|error: io::Error| EngineError::Down(error.to_string()))?;
         let supervisor = Supervisor { handle, thread: Some(thread) };
@@ -258,6 +268,10 @@ impl Shared {
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn enter(&self, phase: Phase) {

@@ -58,7 +58,7 @@ impl Forms {
         known: usize,
         answer: bool,
     ) -> Option<Tail> {
-        let new = &conversation.items[known..];
+        let new = conversation.items.after(known);
         let words: Vec<&str> = new.iter().map(|item| words(item)).collect::<Option<_>>()?;
         let controls = model.text.tokenizer.controls();
         // What looks like part of the format is for the template to see.

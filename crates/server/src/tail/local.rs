@@ -1,8 +1,8 @@
 //! Tries out whether a template's tails depend on what stands long before them.
 
-use super::{Last, excerpt, last_words, stops, whole};
+use super::{Last, excerpt, last_words, stops};
 use crate::model::Model;
-use crate::prompt::Conversation;
+use crate::prompt::{Conversation, Scene};
 use crate::toolbook::Toolbook;
 use flint_wire::{Item, Kind, Tool};
 use serde_json::json;
@@ -20,7 +20,7 @@ pub fn stops_of_excerpt(model: &Model, last: Last) -> Option<usize> {
     let agree = |(conversation, known): &(Conversation, usize)| {
         let Some(from) = last_words(&conversation.items, *known) else { return true };
         [true, false].iter().all(|answer| {
-            let long = whole(model, conversation).tail(model, *known, *answer);
+            let long = Scene::whole(model, conversation).tail(model, *known, *answer);
             let short = excerpt(conversation, from).tail_after(model, stops, *answer);
             match (long, short) {
                 (Ok(long), Ok(short)) => long == short,
@@ -55,8 +55,8 @@ fn specimens() -> Vec<(Conversation, usize)> {
     for (own, new) in &ends {
         let known = said.len() + own.len();
         let items = said.iter().chain(own).chain(new).filter_map(|item| Item::parse("input", item).ok());
-        let plain =
-            Conversation { items: Arc::new(items.map(Arc::new).collect()), ..Conversation::default() };
+        let items: Vec<_> = items.map(Arc::new).collect();
+        let plain = Conversation { items: items.into(), ..Conversation::default() };
         let instructed = Conversation { instructions: Some("Be kind.".into()), ..plain.clone() };
         let equipped = Conversation { tools: tools(), ..plain.clone() };
         specimens.extend([plain, instructed, equipped].map(|conversation| (conversation, known)));

@@ -73,7 +73,7 @@ impl Turn {
         }
         let (items, prints) = match strange {
             true => (asked, prints),
-            false => (self.conversation.items.len(), Fingerprints::of(&self.conversation)),
+            false => (self.conversation.items.len(), prints.later(&self.conversation.items)),
         };
         Session {
             tokens,
@@ -106,7 +106,7 @@ impl Turn {
         let last = self.entry();
         let previous = std::mem::replace(&mut self.running, successor);
         self.origin = self.origin.take().map(|origin| origin.successor(self));
-        Arc::make_mut(&mut self.conversation.items).extend(items);
+        self.conversation.items.extend(items);
         let prints = Fingerprints::of(&self.conversation);
         self.request.previous = flint_wire::Previous::Response(previous.id.clone());
         self.writer =
@@ -181,7 +181,7 @@ impl Turn {
 
     /// The conversation has one response more.
     fn remember(&mut self) {
-        Arc::make_mut(&mut self.conversation.items).extend(self.writer.items());
+        self.conversation.items.extend(self.writer.items());
         if let Some(on_end) = &self.on_end {
             let (items, tenant, stored) =
                 (self.conversation.items.clone(), self.tenant, self.pen.is_stored());

@@ -26,12 +26,13 @@ impl Running {
 }
 
 impl Turn {
-    /// Creates the response, and returns when it runs; or false, when it was given up before.
+    /// Returns when the response runs; or false, when it was given up before. One that must wait is created first.
     pub(super) async fn admitted(&mut self, controls: &mut mpsc::Receiver<Control>) -> bool {
         let mut ticket = self.ticket.take();
         let waits = ticket.as_ref().is_some_and(|ticket| ticket.position().is_some());
         match self.past.next {
-            0 => self.create(ticket.as_ref()),
+            0 if waits => self.create(ticket.as_ref()),
+            0 => {}
             // Whoever was told anything was told that it was created.
             next => self.writer.resume_at(next),
         }
@@ -41,12 +42,21 @@ impl Turn {
             }
             ticket.begin();
         }
-        if self.past.next == 0 || waits {
+        if waits {
             self.writer.in_progress();
             self.flush();
         }
         self.ticket = ticket;
         true
+    }
+
+    /// Creates the response, once the engine has been asked: nobody waits for these words as for those that it makes.
+    pub(super) fn tell_begun(&mut self) {
+        if self.writer.next_number() == 0 {
+            self.writer.created();
+            self.writer.in_progress();
+            self.flush();
+        }
     }
 
     fn create(&mut self, ticket: Option<&Ticket>) {
