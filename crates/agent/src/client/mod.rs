@@ -6,6 +6,7 @@
 mod incoming;
 mod requests;
 mod socket;
+mod thoughts;
 
 pub use incoming::{Ended, How, Incoming, Refusal, Tokens};
 
@@ -78,6 +79,7 @@ pub struct Client {
     without_socket: Option<(Instant, String)>, // since when, and why
     last_event: Option<u64>,                   // its number in what was asked last
     stored: bool,                              // what was asked last
+    author: String,                            // of what comes
 }
 
 #[derive(Debug)]
@@ -90,7 +92,16 @@ enum Link {
 impl Client {
     pub fn new(provider: Provider, session: &str) -> Client {
         let session = session.to_owned();
-        Client { provider, session, link: Link::None, without_socket: None, last_event: None, stored: false }
+        let author = thoughts::author(&provider, "");
+        Client {
+            provider,
+            session,
+            link: Link::None,
+            without_socket: None,
+            last_event: None,
+            stored: false,
+            author,
+        }
     }
 
     pub fn provider(&self) -> &Provider {
@@ -140,15 +151,17 @@ impl Client {
     pub async fn create(&mut self, ask: &Ask<'_>) -> Result<(), ClientError> {
         self.connect().await?;
         (self.last_event, self.stored) = (None, ask.fields.get("store") == Some(&Value::Bool(true)));
+        let model = ask.fields.get("model").and_then(Value::as_str);
+        self.author = thoughts::author(&self.provider, model.unwrap_or_default());
         match &mut self.link {
-            Link::Socket(socket) => socket.send(&frame(ask)).await,
+            Link::Socket(socket) => socket.send(&frame(ask, &self.author)).await,
             Link::None | Link::Stream(_) => {
                 let mut fields = ask.fields.clone();
                 if fields.remove("generate").is_some() {
                     return Err(ClientError::NoSocket { why: "only there a prompt is made warm".to_owned() });
                 }
                 fields.insert("stream".to_owned(), true.into());
-                fields.insert("input".to_owned(), ask.items.into());
+                fields.insert("input".to_owned(), thoughts::readable(ask.items, &self.author).into());
                 let wanted = Wanted::New(Value::Object(fields));
                 self.link = Link::Stream(Stream::open(&self.provider, wanted));
                 Ok(())
@@ -181,7 +194,9 @@ impl Client {
         }
         let event = outcome?;
         self.last_event = event["sequence_number"].as_u64().or(self.last_event);
-        Ok(Incoming::read(&event))
+        let mut incoming = Incoming::read(&event);
+        thoughts::sign(&mut incoming, &self.author);
+        Ok(incoming)
     }
 
     /// Into the response that runs. False: this connection has no way to.
@@ -242,7 +257,7 @@ async fn aside(
     done.unwrap_or_else(|error| Err(ClientError::Lost { why: error.to_string() }))
 }
 
-fn frame(ask: &Ask<'_>) -> Value {
+fn frame(ask: &Ask<'_>, author: &str) -> Value {
     let mut fields = Map::new();
     fields.insert("type".to_owned(), "response.create".into());
     fields.extend(ask.fields.clone());
@@ -253,6 +268,6 @@ fn frame(ask: &Ask<'_>) -> Value {
         }
         None => ask.items,
     };
-    fields.insert("input".to_owned(), new.into());
+    fields.insert("input".to_owned(), thoughts::readable(new, author).into());
     Value::Object(fields)
 }
