@@ -236,6 +236,7 @@ impl Agent {
             }
             Order::Warm => self.warm().await,
             Order::Compact => self.compact().await?,
+            Order::Preview { undo } => self.preview(undo).await,
             Order::Undo => self.undo().await?,
             Order::Redo => self.redo().await?,
             Order::Edit { .. }
@@ -268,7 +269,7 @@ impl Agent {
             }
             Order::Route { to } => self.router.iter_mut().for_each(|router| router.order(to)),
             Order::Probe => self.probe().await,
-            Order::Compact | Order::Undo | Order::Redo => {
+            Order::Compact | Order::Preview { .. } | Order::Undo | Order::Redo => {
                 let text = "a turn is running: interrupt it, or wait until it has ended".to_owned();
                 self.tell(Event::Notice { text }).await;
             }

@@ -136,6 +136,7 @@ pub fn line(event: &Event) -> Option<Value> {
         | Event::ItemGrew { .. }
         | Event::Asked(_)
         | Event::Sent { .. }
+        | Event::Previewed { .. }
         | Event::Rewound { .. }
         | Event::Compacted { .. }
         | Event::Probed(_)
@@ -282,6 +283,7 @@ pub fn words(event: &Event) -> Option<String> {
         | Event::ItemBegan(_)
         | Event::Asked(_)
         | Event::Sent { .. }
+        | Event::Previewed { .. }
         | Event::Rewound { .. }
         | Event::Probed(_)
         | Event::Counted(_) => None,

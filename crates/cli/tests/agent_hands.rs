@@ -381,6 +381,8 @@ fn a_person_is_asked_for_an_agent_and_what_it_changes_is_taken_back() {
     assert_eq!(desk.says("b.txt").as_deref(), Some("planted\n"));
     terminal.wait_for("enter sends");
     terminal.press("/undo\r");
+    terminal.wait_to_see("a preview", |screen| screen.contains("enter does it"));
+    terminal.press("\r");
     terminal.wait_for("Undone");
     assert_eq!(desk.says("b.txt"), None);
     quit(terminal);

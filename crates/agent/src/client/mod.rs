@@ -271,3 +271,41 @@ fn frame(ask: &Ask<'_>, author: &str) -> Value {
     fields.insert("input".to_owned(), thoughts::readable(new, author).into());
     Value::Object(fields)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Refuses the first upgrade, and takes the next.
+    async fn serve(listener: TcpListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read(&mut [0; 4096]).await.unwrap();
+        let refusal = b"HTTP/1.1 426 Upgrade Required\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(refusal).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let _socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+        std::future::pending::<()>().await;
+    }
+
+    #[tokio::test]
+    async fn a_websocket_is_done_without_and_tried_again_later() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut provider = Provider::new("p", &format!("http://{}/v1", listener.local_addr().unwrap()));
+        provider.websockets = true;
+        tokio::spawn(serve(listener));
+        let mut client = Client::new(provider, "s");
+        let began = Instant::now();
+        client.connect().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(matches!(client.connection(), Connection::Requests { why } if why.contains("426")));
+        // Not at once.
+        client.connect().await.unwrap();
+        assert!(!client.remembers());
+        let (since, _) = client.without_socket.as_mut().unwrap();
+        *since = since.checked_sub(SOCKET_AGAIN).unwrap();
+        client.connect().await.unwrap();
+        assert_eq!(client.connection(), Connection::Open);
+    }
+}
