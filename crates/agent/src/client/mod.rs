@@ -281,7 +281,7 @@ mod tests {
     /// Refuses the first upgrade, and takes the next.
     async fn serve(listener: TcpListener) {
         let (mut stream, _) = listener.accept().await.unwrap();
-        stream.read(&mut [0; 4096]).await.unwrap();
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
         let refusal = b"HTTP/1.1 426 Upgrade Required\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(refusal).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
