@@ -115,6 +115,7 @@ fn event(letter: char, text: &str) -> Event {
         'b' => Event::Began { session: text.into() },
         'u' => Event::Rewound { undone: true, turn: text.into(), files: vec![text.into()] },
         'U' => Event::Rewound { undone: false, turn: text.into(), files: Vec::new() },
+        'v' => Event::Previewed { undo: true, turn: text.into(), changes: vec![change(text)] },
         'z' => Event::Compacted { tokens_before: text.len() as u64, tokens_after: u64::MAX },
         'A' => Event::ItemBegan(item("i", agent(text, Progress::Running))),
         's' | 'f' | 'l' | 'a' | 'd' | 't' => Event::ItemEnded(item("i", what(letter, text))),

@@ -63,6 +63,7 @@ pub struct Agent {
     past: Vec<Item>, // of a session that is taken up again
     pub(crate) must: Option<Must>,
     pub(crate) router: Option<Router>,
+    chosen: Option<String>, // a model, from the next turn on
     pub(crate) diagnosis: Diagnosis,
     pub(crate) ignored_told: Vec<String>, // settings without effect, in words
     pub(crate) boldness: u32,             // checks that failed in this turn
@@ -137,6 +138,7 @@ impl Agent {
             past: if tells_past { crate::replay::items(&records) } else { Vec::new() },
             must: None,
             router,
+            chosen: None,
             diagnosis: Diagnosis::default(),
             ignored_told: Vec::new(),
             boldness: 0,
@@ -166,6 +168,7 @@ impl Agent {
     /// One turn after the other.
     async fn work_on(&mut self) -> Result<(), SessionError> {
         loop {
+            self.take_chosen().await;
             let text = match self.waiting.pop_front() {
                 Some(next) => self.take_waiting(next).await?,
                 None => match self.next_order().await? {
@@ -233,6 +236,7 @@ impl Agent {
             }
             Order::Warm => self.warm().await,
             Order::Compact => self.compact().await?,
+            Order::Preview { undo } => self.preview(undo).await,
             Order::Undo => self.undo().await?,
             Order::Redo => self.redo().await?,
             Order::Edit { .. }
@@ -258,21 +262,14 @@ impl Agent {
                 self.wait(number, text).await?;
             }
             Order::Withdraw { number } => self.withdraw(number).await?,
-            Order::Model { name } => {
-                self.settings.model = name;
-                // Nobody else chooses any more.
-                if self.router.take().is_some_and(|router| router.chooses()) {
-                    let text = "the router is off: you have chosen a model".to_owned();
-                    self.tell(Event::Notice { text }).await;
-                }
-            }
+            Order::Model { name } => self.chosen = Some(name),
             Order::Fast { on } => {
                 self.settings.tier = Some(if on { "priority" } else { "default" }.to_owned());
                 self.router.iter_mut().for_each(|router| router.set_tier(&self.settings.tier));
             }
             Order::Route { to } => self.router.iter_mut().for_each(|router| router.order(to)),
             Order::Probe => self.probe().await,
-            Order::Compact | Order::Undo | Order::Redo => {
+            Order::Compact | Order::Preview { .. } | Order::Undo | Order::Redo => {
                 let text = "a turn is running: interrupt it, or wait until it has ended".to_owned();
                 self.tell(Event::Notice { text }).await;
             }
@@ -283,6 +280,22 @@ impl Agent {
             Order::Warm | Order::Interrupt | Order::End => {}
         }
         Ok(())
+    }
+
+    /// The model that a person has chosen is asked from now on. It reads the whole conversation.
+    async fn take_chosen(&mut self) {
+        let Some(name) = self.chosen.take() else { return };
+        self.settings.model = name;
+        self.log.forget();
+        // What was found out about the other one does not hold for it.
+        if std::mem::take(&mut self.asked_window) {
+            self.settings.window_tokens = None;
+        }
+        // Nobody else chooses any more.
+        if self.router.take().is_some_and(|router| router.chooses()) {
+            let text = "the router is off: you have chosen a model".to_owned();
+            self.tell(Event::Notice { text }).await;
+        }
     }
 
     /// Keeps a text for a turn of its own, in the place that it had if it waits already.

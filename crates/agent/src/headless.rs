@@ -124,12 +124,7 @@ pub fn line(event: &Event) -> Option<Value> {
         Event::TurnBegan => Some(json!({"type": "turn.started"})),
         Event::ItemBegan(item) => of_item("item.started", item),
         Event::ItemEnded(item) => of_item("item.completed", item),
-        Event::TurnEnded { outcome: Outcome::Done, figures } => Some(json!({
-            "type": "turn.completed", "usage": usage(figures), "flint": self::figures(figures)})),
-        Event::TurnEnded { outcome: Outcome::Interrupted, figures } => Some(json!({
-            "type": "turn.failed", "error": {"message": "interrupted"}, "usage": usage(figures)})),
-        Event::TurnEnded { outcome: Outcome::Failed { error }, figures } => Some(json!({
-            "type": "turn.failed", "error": {"message": error.to_string()}, "usage": usage(figures)})),
+        Event::TurnEnded { outcome, figures } => Some(turn_end(outcome, figures)),
         Event::Connection(Connection::Lost { why }) => Some(json!({"type": "error", "message": why})),
         Event::Sent { text, state: State::Failed { why }, .. } => {
             Some(json!({"type": "error", "message": format!("{text:?} was not said: {why}")}))
@@ -141,11 +136,26 @@ pub fn line(event: &Event) -> Option<Value> {
         | Event::ItemGrew { .. }
         | Event::Asked(_)
         | Event::Sent { .. }
+        | Event::Previewed { .. }
         | Event::Rewound { .. }
         | Event::Compacted { .. }
         | Event::Probed(_)
         | Event::Counted(_) => None,
     }
+}
+
+/// What a turn took is told however it ended.
+fn turn_end(outcome: &Outcome, figures: &Figures) -> Value {
+    let (kind, error) = match outcome {
+        Outcome::Done => ("turn.completed", None),
+        Outcome::Interrupted => ("turn.failed", Some("interrupted".to_owned())),
+        Outcome::Failed { error } => ("turn.failed", Some(error.to_string())),
+    };
+    let mut line = json!({"type": kind, "usage": usage(figures), "flint": self::figures(figures)});
+    if let Some(message) = error {
+        line["error"] = json!({"message": message});
+    }
+    line
 }
 
 fn item(item: &Item) -> Option<Value> {
@@ -273,6 +283,7 @@ pub fn words(event: &Event) -> Option<String> {
         | Event::ItemBegan(_)
         | Event::Asked(_)
         | Event::Sent { .. }
+        | Event::Previewed { .. }
         | Event::Rewound { .. }
         | Event::Probed(_)
         | Event::Counted(_) => None,

@@ -44,6 +44,10 @@ pub enum Order {
     Warm,
     /// Makes the conversation short.
     Compact,
+    /// What an undo would do, or a redo, is told before it is done.
+    Preview {
+        undo: bool,
+    },
     /// Takes the last turn back, files and conversation. The second time takes the one before.
     Undo,
     /// Takes an undo back.
@@ -112,6 +116,12 @@ pub enum Event {
     TurnEnded {
         outcome: Outcome,
         figures: Box<Figures>,
+    },
+    /// What taking a turn back would change, or making it again.
+    Previewed {
+        undo: bool,
+        turn: String,
+        changes: Vec<FileChange>,
     },
     /// What the agent undid or made again: files, and the first words of the turn.
     Rewound {
@@ -327,6 +337,7 @@ pub struct Figures {
     pub queued: Option<Duration>,
     pub context: Context,
     pub agents: Vec<Share>, // that it had work for it, besides
+    pub limits: Vec<Limit>, // of whoever asks, as the server told them last
 }
 
 /// What another agent took.

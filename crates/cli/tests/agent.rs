@@ -231,10 +231,21 @@ fn a_turn_is_taken_back_and_made_again() {
     terminal.wait_for("Done");
     assert_eq!(says(folder.path(), "b.txt"), "planted\n");
     terminal.wait_for("enter sends");
+    // What would be done is shown first, and nothing is done by who leaves it.
     terminal.press("/undo\r");
+    terminal
+        .wait_to_see("a preview", |screen| screen.contains("enter does it") && screen.contains("-planted"));
+    terminal.press("\x1b");
+    terminal.wait_to_see("what was", |screen| !screen.contains("enter does it"));
+    assert_eq!(says(folder.path(), "b.txt"), "planted\n");
+    terminal.press("/undo\r");
+    terminal.wait_to_see("a preview", |screen| screen.contains("enter does it"));
+    terminal.press("\r");
     terminal.wait_for("Undone");
     assert!(!folder.path().join("b.txt").exists());
     terminal.press("/redo\r");
+    terminal.wait_to_see("a preview", |screen| screen.contains("Redo  enter does it"));
+    terminal.press("\r");
     terminal.wait_for("Made");
     assert_eq!(says(folder.path(), "b.txt"), "planted\n");
     terminal.press("\x03\x03\x03");

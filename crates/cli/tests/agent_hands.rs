@@ -68,19 +68,22 @@ impl Desk {
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Ctrl-C, once a turn has said this.
-    fn interrupts(&self, prompt: &str, words: &str) {
-        assert_eq!(self.signals(prompt, words, libc::SIGINT), Some(130));
+    /// Ctrl-C, once a turn has said this. Returns its last event.
+    fn interrupts(&self, prompt: &str, words: &str) -> Value {
+        let (code, last) = self.signals(prompt, words, libc::SIGINT);
+        assert_eq!(code, Some(130));
+        serde_json::from_str(&last.unwrap()).unwrap()
     }
 
-    fn signals(&self, prompt: &str, words: &str, signal: i32) -> Option<i32> {
+    /// The exit code, and the last line.
+    fn signals(&self, prompt: &str, words: &str, signal: i32) -> (Option<i32>, Option<String>) {
         let mut exec = self.flint().args(["exec", "--json", prompt]).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(exec.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line.contains(words)), "it ended before {words:?}");
         // SAFETY: the child is ours and has not been waited for.
         unsafe { libc::kill(exec.id() as i32, signal) };
-        lines.for_each(drop);
-        exec.wait().unwrap().code()
+        let last = lines.last();
+        (exec.wait().unwrap().code(), last)
     }
 
     fn terminal(&self) -> Terminal {
@@ -269,7 +272,11 @@ fn a_turn_that_is_stopped_stops_its_agents_and_keeps_what_is_done() {
     let lines = [("be slow", give.as_str()), (&begun("slow"), "I wait."), ("be long", &long)];
     let desk = Desk::new(&lines, 100.0);
     desk.role("slow.toml", "description = 'is slow'");
-    desk.interrupts("be slow", "in_progress");
+    let end = desk.interrupts("be slow", "in_progress");
+    // What was taken by then is told all the same.
+    assert_eq!((&end["type"], &end["error"]["message"]), (&json!("turn.failed"), &json!("interrupted")));
+    assert_eq!(end["flint"]["agents"][0]["agent"], "slow", "{end}");
+    assert_eq!(end["flint"]["model_served"], "smollm2-135m", "{end}");
     let parent = desk.only_session();
     let report = parent.lines().find(|line| line.contains("Report of agent_1 (slow)")).unwrap();
     assert!(report.contains("It was stopped before it was done."), "{report}");
@@ -286,7 +293,7 @@ fn an_agent_that_ended_with_the_program_is_not_waited_for() {
     ];
     let desk = Desk::new(&lines, 300.0);
     desk.role("slow.toml", "description = 'is slow'");
-    assert_eq!(desk.signals("be slow", "I wait.", libc::SIGKILL), None);
+    assert_eq!(desk.signals("be slow", "I wait.", libc::SIGKILL).0, None);
     for _ in 0..2 {
         let again = run(desk.flint().args(["exec", "resume", "--last"]), "well?");
         assert_eq!(
@@ -374,6 +381,8 @@ fn a_person_is_asked_for_an_agent_and_what_it_changes_is_taken_back() {
     assert_eq!(desk.says("b.txt").as_deref(), Some("planted\n"));
     terminal.wait_for("enter sends");
     terminal.press("/undo\r");
+    terminal.wait_to_see("a preview", |screen| screen.contains("enter does it"));
+    terminal.press("\r");
     terminal.wait_for("Undone");
     assert_eq!(desk.says("b.txt"), None);
     quit(terminal);

@@ -161,6 +161,8 @@ fn a_router_that_suggests_changes_nothing() {
         .collect();
     assert_eq!(hows, [(json!("suggested"), json!("long")), (json!("suggested"), json!("long"))]);
     assert_eq!(of_kind(&events, "turn.started").len(), 1);
+    let end = events.last().unwrap();
+    assert_eq!((&end["type"], &end["flint"]["model_served"]), (&json!("turn.failed"), &json!(MODEL)));
     let output = two.exec(&["-c", "router.deep=nobody", "hello"]);
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("there is no profile \"nobody\""), "{}", stderr(&output));

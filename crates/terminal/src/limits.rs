@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// The shortest time between two frames of what streams, and the same while a person types.
+/// The time between two frames of what streams, and the longest that it becomes while a person types.
 pub const FRAME_TIME_MIN: Duration = Duration::from_micros(16_800);
-pub const TYPING_FRAME_TIME_MIN: Duration = Duration::from_millis(20);
+pub const FRAME_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// Between a frame and one for a key.
 pub const KEY_TIME_MIN: Duration = Duration::from_millis(4);

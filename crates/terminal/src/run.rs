@@ -140,7 +140,7 @@ impl Driver {
 
     fn paint(&mut self, face: &mut impl Face) -> io::Result<()> {
         self.screen.tick(self.began.elapsed());
-        // Measured from the beginning of a frame: the next one is due after the frame time, however long this one takes.
+        // Before the drawing: the next frame is due after the frame time, however long this one takes.
         self.pace.painted(Instant::now());
         self.dirty = false;
         face.paint(&mut self.screen)?;
@@ -169,7 +169,7 @@ impl Driver {
         signals: &mut Signals,
     ) -> io::Result<Option<Ended>> {
         self.screen.tick(self.began.elapsed());
-        self.pace.pressed(Instant::now());
+        self.pace.pressed();
         self.dirty = true;
         for wish in self.screen.input(input) {
             match wish {

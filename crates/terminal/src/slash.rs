@@ -76,7 +76,7 @@ impl Slash {
             Slash::Status => "ask the server what it serves, how, and what is ignored",
             Slash::Usage => "tokens and time of each turn",
             Slash::Diff => "all changes to files in this session",
-            Slash::Undo => "take the last turn back, files and conversation",
+            Slash::Undo => "see what the last turn did, then take it back",
             Slash::Redo => "take an undo back",
             Slash::Compact => "make the conversation short",
             Slash::Resume => "take an earlier session up",

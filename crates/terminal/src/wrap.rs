@@ -42,8 +42,9 @@ pub enum Break {
 /// Breaks pieces into rows of at most `width` columns. A line break in a piece ends a row.
 pub fn wrap(pieces: &[Piece], width: usize, margin: &Margin, at: Break) -> Vec<Row> {
     let mut rows = Rows { rows: Vec::new(), margin, width };
-    let signs: Vec<Sign> = pieces.iter().flat_map(signs).collect();
-    for line in signs.split(|sign| sign.text == "\n" || sign.text == "\r\n") {
+    let mut all = Vec::new();
+    pieces.iter().for_each(|piece| signs(piece, &mut all));
+    for line in all.split(|sign| sign.text == "\n" || sign.text == "\r\n") {
         rows.line(line, at);
     }
     rows.rows
@@ -87,12 +88,16 @@ struct Sign<'a> {
     width: usize,
 }
 
-fn signs<'a>(piece: &'a Piece) -> impl Iterator<Item = Sign<'a>> {
-    let style = piece.style;
-    piece.content.graphemes(true).map(move |text| {
+fn signs<'a>(piece: &'a Piece, into: &mut Vec<Sign<'a>>) {
+    let (text, style) = (piece.content.as_ref(), piece.style);
+    // Most text is plain, and each of its bytes a sign: looking for borders between signs takes ten times as long.
+    if text.is_ascii() && !text.contains('\r') {
+        return into.extend((0..text.len()).map(|at| Sign { text: &text[at..=at], style, width: 1 }));
+    }
+    into.extend(text.graphemes(true).map(|text| {
         let width = if text.len() == 1 { 1 } else { text.width() };
         Sign { text, style, width }
-    })
+    }));
 }
 
 struct Rows<'a> {

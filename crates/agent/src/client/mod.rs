@@ -6,6 +6,7 @@
 mod incoming;
 mod requests;
 mod socket;
+mod thoughts;
 
 pub use incoming::{Ended, How, Incoming, Refusal, Tokens};
 
@@ -78,6 +79,7 @@ pub struct Client {
     without_socket: Option<(Instant, String)>, // since when, and why
     last_event: Option<u64>,                   // its number in what was asked last
     stored: bool,                              // what was asked last
+    author: String,                            // of what comes
 }
 
 #[derive(Debug)]
@@ -90,7 +92,16 @@ enum Link {
 impl Client {
     pub fn new(provider: Provider, session: &str) -> Client {
         let session = session.to_owned();
-        Client { provider, session, link: Link::None, without_socket: None, last_event: None, stored: false }
+        let author = thoughts::author(&provider, "");
+        Client {
+            provider,
+            session,
+            link: Link::None,
+            without_socket: None,
+            last_event: None,
+            stored: false,
+            author,
+        }
     }
 
     pub fn provider(&self) -> &Provider {
@@ -140,15 +151,17 @@ impl Client {
     pub async fn create(&mut self, ask: &Ask<'_>) -> Result<(), ClientError> {
         self.connect().await?;
         (self.last_event, self.stored) = (None, ask.fields.get("store") == Some(&Value::Bool(true)));
+        let model = ask.fields.get("model").and_then(Value::as_str);
+        self.author = thoughts::author(&self.provider, model.unwrap_or_default());
         match &mut self.link {
-            Link::Socket(socket) => socket.send(&frame(ask)).await,
+            Link::Socket(socket) => socket.send(&frame(ask, &self.author)).await,
             Link::None | Link::Stream(_) => {
                 let mut fields = ask.fields.clone();
                 if fields.remove("generate").is_some() {
                     return Err(ClientError::NoSocket { why: "only there a prompt is made warm".to_owned() });
                 }
                 fields.insert("stream".to_owned(), true.into());
-                fields.insert("input".to_owned(), ask.items.into());
+                fields.insert("input".to_owned(), thoughts::readable(ask.items, &self.author).into());
                 let wanted = Wanted::New(Value::Object(fields));
                 self.link = Link::Stream(Stream::open(&self.provider, wanted));
                 Ok(())
@@ -181,7 +194,9 @@ impl Client {
         }
         let event = outcome?;
         self.last_event = event["sequence_number"].as_u64().or(self.last_event);
-        Ok(Incoming::read(&event))
+        let mut incoming = Incoming::read(&event);
+        thoughts::sign(&mut incoming, &self.author);
+        Ok(incoming)
     }
 
     /// Into the response that runs. False: this connection has no way to.
@@ -242,7 +257,7 @@ async fn aside(
     done.unwrap_or_else(|error| Err(ClientError::Lost { why: error.to_string() }))
 }
 
-fn frame(ask: &Ask<'_>) -> Value {
+fn frame(ask: &Ask<'_>, author: &str) -> Value {
     let mut fields = Map::new();
     fields.insert("type".to_owned(), "response.create".into());
     fields.extend(ask.fields.clone());
@@ -253,6 +268,44 @@ fn frame(ask: &Ask<'_>) -> Value {
         }
         None => ask.items,
     };
-    fields.insert("input".to_owned(), new.into());
+    fields.insert("input".to_owned(), thoughts::readable(new, author).into());
     Value::Object(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// Refuses the first upgrade, and takes the next.
+    async fn serve(listener: TcpListener) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+        let refusal = b"HTTP/1.1 426 Upgrade Required\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(refusal).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let _socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+        std::future::pending::<()>().await;
+    }
+
+    #[tokio::test]
+    async fn a_websocket_is_done_without_and_tried_again_later() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut provider = Provider::new("p", &format!("http://{}/v1", listener.local_addr().unwrap()));
+        provider.websockets = true;
+        tokio::spawn(serve(listener));
+        let mut client = Client::new(provider, "s");
+        let began = Instant::now();
+        client.connect().await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(1));
+        assert!(matches!(client.connection(), Connection::Requests { why } if why.contains("426")));
+        // Not at once.
+        client.connect().await.unwrap();
+        assert!(!client.remembers());
+        let (since, _) = client.without_socket.as_mut().unwrap();
+        *since = since.checked_sub(SOCKET_AGAIN).unwrap();
+        client.connect().await.unwrap();
+        assert_eq!(client.connection(), Connection::Open);
+    }
 }

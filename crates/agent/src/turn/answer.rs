@@ -141,6 +141,9 @@ impl Agent {
             fields.insert("store".to_owned(), true.into());
             let returns = json!({"flint.return_seconds": RETURN_SECONDS.to_string()});
             fields.insert("metadata".to_owned(), returns);
+        } else {
+            // What is not stored there can only be thought on from if it comes back, sealed or not.
+            fields.insert("include".to_owned(), json!(["reasoning.encrypted_content"]));
         }
         self.client.connect().await?;
         let known = self.known();

@@ -217,6 +217,7 @@ impl Agent {
         figures.tokens_a_second = ended.tokens_a_second.or(figures.tokens_a_second);
         figures.context.tokens = ended.tokens.input + ended.tokens.output;
         figures.context.window = window;
+        figures.limits.clone_from(&self.limits);
         figures.served = Some(ended.served.clone());
         self.served = Some(ended.served.clone());
         self.flint = ended.flint;

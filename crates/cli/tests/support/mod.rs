@@ -2,9 +2,11 @@
 #![allow(dead_code)]
 
 pub mod server;
+pub mod vendor;
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZeroU16;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -104,15 +106,19 @@ pub fn resident_bytes_besides_code(pid: u32) -> u64 {
 pub struct Terminal {
     child: Child,
     keys: File,
-    screen: Receiver<Vec<u8>>,
+    painted: Receiver<Vec<u8>>,
+    screen: vt100::Parser,
     pub seen: String,
 }
+
+const ROWS: NonZeroU16 = NonZeroU16::new(30).unwrap();
+const COLUMNS: NonZeroU16 = NonZeroU16::new(100).unwrap();
 
 impl Terminal {
     pub fn open(command: &mut Command) -> Terminal {
         model_file();
         let (mut leader, mut follower) = (0, 0);
-        let size = libc::winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = libc::winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: openpty fills in the two descriptors and reads the size; no name or settings are asked for.
         let made = unsafe {
             libc::openpty(&mut leader, &mut follower, std::ptr::null_mut(), std::ptr::null(), &size)
@@ -131,7 +137,7 @@ impl Terminal {
         }
         let child = command.spawn().unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let (sender, screen) = sync_channel(1024);
+        let (sender, painted) = sync_channel(1024);
         let mut reader = leader.try_clone().unwrap();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
@@ -141,7 +147,8 @@ impl Terminal {
                 }
             }
         });
-        Terminal { child, keys: leader, screen, seen: String::new() }
+        let screen = vt100::Parser::new(ROWS, COLUMNS, 0);
+        Terminal { child, keys: leader, painted, screen, seen: String::new() }
     }
 
     pub fn pid(&self) -> u32 {
@@ -160,11 +167,26 @@ impl Terminal {
                 let rest = self.seen.split_off(at + text.len());
                 return std::mem::replace(&mut self.seen, rest);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.screen.recv_timeout(left) {
-                Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(RecvTimeoutError::Timeout) => panic!("no {text:?} in {:?}", self.seen),
-                Err(RecvTimeoutError::Disconnected) => panic!("ended before {text:?}: {:?}", self.seen),
+            self.receive(text, deadline);
+        }
+    }
+
+    /// Waits until something holds for what stands on the screen: only the cells that change are sent.
+    pub fn wait_to_see(&mut self, what: &str, holds: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(&self.screen.screen().contents()) {
+            self.receive(what, deadline);
+        }
+    }
+
+    fn receive(&mut self, wanted: &str, deadline: Instant) {
+        match self.painted.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(bytes) => {
+                self.screen.process(&bytes);
+                self.seen.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            Err(error) => {
+                panic!("{error} before {wanted:?}: {:?}\n{}", self.seen, self.screen.screen().contents())
             }
         }
     }
@@ -180,8 +202,7 @@ impl Terminal {
     /// Waits for anything at all.
     fn wait_for_any(&mut self) -> String {
         if self.seen.is_empty() {
-            let bytes = self.screen.recv_timeout(PATIENCE).expect("something appears");
-            self.seen.push_str(&String::from_utf8_lossy(&bytes));
+            self.receive("anything", Instant::now() + PATIENCE);
         }
         std::mem::take(&mut self.seen)
     }
@@ -190,7 +211,7 @@ impl Terminal {
         let deadline = Instant::now() + PATIENCE;
         // The screen closes when the program ends.
         loop {
-            match self.screen.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match self.painted.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap(),
                 Err(RecvTimeoutError::Timeout) => panic!("it does not end"),

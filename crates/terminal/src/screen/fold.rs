@@ -1,6 +1,6 @@
 //! What happens, folded into what is shown.
 
-use super::{Line, Screen, Turn};
+use super::{Line, PageKind, Screen, Turn};
 use crate::limits::LEDGER_LINES_MAX;
 use crate::transcript::Note;
 use crate::words;
@@ -28,6 +28,7 @@ impl Screen {
             }
             Event::Sent { number, text, how, state } => self.fold_sent(number, text, how, state),
             Event::TurnEnded { outcome, figures } => self.end_turn(outcome, *figures),
+            Event::Previewed { undo, turn, changes } => self.open(PageKind::Rewind { undo, turn, changes }),
             Event::Rewound { undone, turn, files } => self.rewind(undone, &turn, &files),
             Event::Compacted { tokens_before, tokens_after } => {
                 let (before, after) = (words::count(tokens_before), words::count(tokens_after));
@@ -70,6 +71,8 @@ impl Screen {
 
     fn begin_turn(&mut self) {
         self.turns += 1;
+        // It is no longer the last turn that it is about.
+        self.page.take_if(|page| matches!(page.kind, PageKind::Rewind { .. }));
         self.turn = Some(Turn { began: self.now, interrupted: false });
         self.plan.clear();
         self.sent.begin_turn();

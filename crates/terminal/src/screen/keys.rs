@@ -276,7 +276,7 @@ impl Screen {
         Vec::new()
     }
 
-    /// The chosen line of a list; any other page is closed.
+    /// The chosen line of a list, or what a page asks about; any other page is closed.
     fn take_chosen(&mut self) -> Vec<Wish> {
         let Some(page) = self.page.take() else { return Vec::new() };
         match &page.kind {
@@ -286,6 +286,9 @@ impl Screen {
                 .map(|choice| Wish::Action(choice.action.clone()))
                 .into_iter()
                 .collect(),
+            PageKind::Rewind { undo, .. } => {
+                vec![Wish::Order(if *undo { Order::Undo } else { Order::Redo })]
+            }
             PageKind::Help | PageKind::Status | PageKind::Usage | PageKind::Diff | PageKind::Told { .. } => {
                 Vec::new()
             }

@@ -3,6 +3,7 @@
 use crate::item::Fit;
 use crate::outside::Choice;
 use crate::wrap::Row;
+use flint_agent::talk::FileChange;
 
 #[derive(Debug)]
 pub struct Page {
@@ -20,8 +21,20 @@ pub enum PageKind {
     Usage,
     Diff,
     Models,
-    Told { title: String, text: String },
-    Choose { title: String, choices: Vec<Choice> },
+    /// What an undo would do, or a redo.
+    Rewind {
+        undo: bool,
+        turn: String,
+        changes: Vec<FileChange>,
+    },
+    Told {
+        title: String,
+        text: String,
+    },
+    Choose {
+        title: String,
+        choices: Vec<Choice>,
+    },
 }
 
 impl Page {
@@ -33,6 +46,17 @@ impl Page {
         matches!(self.kind, PageKind::Models | PageKind::Choose { .. })
     }
 
+    /// What the keys do.
+    pub fn keys(&self) -> &'static str {
+        match self.kind {
+            PageKind::Models | PageKind::Choose { .. } => "enter takes it, esc closes",
+            PageKind::Rewind { .. } => "enter does it, esc leaves all as it is",
+            PageKind::Help | PageKind::Status | PageKind::Usage | PageKind::Diff | PageKind::Told { .. } => {
+                "esc closes, up and down move"
+            }
+        }
+    }
+
     pub fn title(&self) -> &str {
         match &self.kind {
             PageKind::Help => "Help",
@@ -40,6 +64,8 @@ impl Page {
             PageKind::Usage => "Usage",
             PageKind::Diff => "Changes",
             PageKind::Models => "Models",
+            PageKind::Rewind { undo: true, .. } => "Undo",
+            PageKind::Rewind { undo: false, .. } => "Redo",
             PageKind::Told { title, .. } | PageKind::Choose { title, .. } => title,
         }
     }

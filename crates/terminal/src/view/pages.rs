@@ -1,4 +1,4 @@
-//! What `/help`, `/status`, `/usage`, `/diff` and `/model` show.
+//! What `/help`, `/status`, `/usage`, `/diff`, `/undo` and `/model` show.
 
 mod status;
 mod usage;
@@ -9,7 +9,7 @@ use crate::screen::{Page, PageKind, Screen};
 use crate::slash;
 use crate::style::{BAD, BOLD, CHOSEN, DIM, GOOD, PLAIN};
 use crate::wrap::{Margin, Row, cut, piece, row, wrap_text};
-use flint_agent::talk::{ModelState, Progress};
+use flint_agent::talk::{FileChange, ModelState, Progress};
 
 /// The title and the empty row below it.
 pub const HEAD_ROWS: usize = 2;
@@ -22,6 +22,7 @@ pub fn rows(screen: &Screen, page: &Page) -> Vec<Row> {
         PageKind::Usage => usage::rows(screen, width),
         PageKind::Diff => changes(screen),
         PageKind::Models => models(screen, page.chosen, width),
+        PageKind::Rewind { turn, changes, .. } => rewind(turn, changes, screen.fit),
         PageKind::Told { text, .. } => wrap_text(text, PLAIN, width, &Margin::default()),
         PageKind::Choose { choices, .. } => choice_rows(choices, page.chosen, width),
     }
@@ -32,17 +33,19 @@ pub fn choices(screen: &Screen, page: &Page) -> usize {
     match &page.kind {
         PageKind::Models => screen.probe.as_ref().map_or(0, |probe| probe.models.len()),
         PageKind::Choose { choices, .. } => choices.len(),
-        PageKind::Help | PageKind::Status | PageKind::Usage | PageKind::Diff | PageKind::Told { .. } => 0,
+        PageKind::Help
+        | PageKind::Status
+        | PageKind::Usage
+        | PageKind::Diff
+        | PageKind::Rewind { .. }
+        | PageKind::Told { .. } => 0,
     }
 }
 
 /// The title, and the rows from the first that is shown.
 pub fn shown(page: &Page, width: usize) -> Vec<Row> {
-    let keys = match page.is_list() {
-        true => "enter takes it, esc closes",
-        false => "esc closes, up and down move",
-    };
-    let title = Row::from(vec![piece(&cut(page.title(), width), BOLD), piece(&format!("  {keys}"), DIM)]);
+    let keys = piece(&format!("  {}", page.keys()), DIM);
+    let title = Row::from(vec![piece(&cut(page.title(), width), BOLD), keys]);
     let mut rows = vec![title, Row::default()];
     rows.extend(page.rows.iter().skip(page.top).cloned());
     rows
@@ -96,6 +99,18 @@ fn changes(screen: &Screen) -> Vec<Row> {
     let sum =
         vec![piece(&format!("+{plus}"), GOOD), piece(&format!(" -{minus}"), BAD), piece(" in all", DIM)];
     [vec![Row::from(sum), Row::default()], body].concat()
+}
+
+/// A turn, and what would become of the files.
+fn rewind(turn: &str, changes: &[FileChange], fit: Fit) -> Vec<Row> {
+    let mut rows = wrap_text(turn, PLAIN, fit.width, &Margin::new("› ", "  ", BOLD));
+    rows.push(Row::default());
+    if changes.is_empty() {
+        rows.push(row("No file changes; the conversation does.", DIM));
+    }
+    let fit = Fit { full: true, ..fit };
+    rows.extend(changes.iter().flat_map(|change| change_rows(change, Progress::Done, fit)));
+    rows
 }
 
 fn models(screen: &Screen, chosen: usize, width: usize) -> Vec<Row> {

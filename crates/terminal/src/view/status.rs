@@ -92,7 +92,9 @@ fn figures_parts(figures: &Figures) -> Vec<Piece> {
 
 /// What is left of each limit that the server told of.
 fn limits(screen: &Screen) -> Vec<Piece> {
-    let limits = screen.probe.as_ref().map(|probe| probe.limits.as_slice()).unwrap_or_default();
+    let told = screen.figures.as_ref().map(|figures| &figures.limits).filter(|limits| !limits.is_empty());
+    let limits = told.or_else(|| screen.probe.as_ref().map(|probe| &probe.limits));
+    let limits = limits.map(Vec::as_slice).unwrap_or_default();
     let known = limits.iter().filter(|limit| limit.used_percent.is_finite());
     let left = known.map(|limit| (&limit.name, (100.0 - limit.used_percent).clamp(0.0, 100.0)));
     left.map(|(name, left)| {

@@ -103,5 +103,6 @@ pub fn figures(asked: &str, model: &str) -> Figures {
         queued: Some(Duration::from_millis(2)),
         context: Context { tokens: 12_000, window: Some(32_768) },
         agents: Vec::new(),
+        limits: Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 use super::{Scene, begun, command, ended, figures, press, running, scene, served, write};
 use crossterm::event::KeyCode;
 use flint_agent::talk::{
-    Connection, Event, FileChange, FileKind, Limit, ModelState, Outcome, Probe, Progress, What,
+    Connection, Event, Figures, FileChange, FileKind, Limit, ModelState, Outcome, Probe, Progress, What,
 };
 use flint_terminal::{Action, Choice, Reply, Screen};
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub fn scenes() -> Vec<Scene> {
         scene("usage_empty", shown("/usage")),
         scene("diff", diff()),
         scene("diff_empty", shown("/diff")),
+        scene("undo", undo()),
+        Scene { width: 130, ..scene("limits", limits()) },
         scene("choices", choices()),
         scene("told", told()),
     ]
@@ -107,6 +109,25 @@ fn diff() -> Screen {
     screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures("qwen", "qwen").into() });
     screen.fold(Event::Rewound { undone: true, turn: "add b".into(), files: vec!["b.txt".into()] });
     command(&mut screen, "/diff");
+    screen
+}
+
+fn undo() -> Screen {
+    let mut screen = shown("/undo");
+    let change = FileChange {
+        path: "a.txt".into(),
+        kind: FileKind::Updated,
+        diff: "@@ -1,2 +1,2 @@\n one\n-three\n+two\n".into(),
+    };
+    screen.fold(Event::Previewed { undo: true, turn: "Make it three.".into(), changes: vec![change] });
+    screen
+}
+
+/// What is left of them stands in the status line after each turn.
+fn limits() -> Screen {
+    let mut screen = running();
+    let figures = Figures { limits: probe().limits, ..figures("qwen", "qwen") };
+    screen.fold(Event::TurnEnded { outcome: Outcome::Done, figures: figures.into() });
     screen
 }
 
