@@ -102,6 +102,9 @@ pub const RULE_WORDS_MAX: usize = 64;
 /// Of an event of a server.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
+/// Of a WebSocket, read at once: as many are cleared before each reading.
+pub const SOCKET_READ_BYTES: usize = 8 << 10;
+
 /// Of a document of a server.
 pub const BODY_BYTES_MAX: u64 = 64 << 20;
 

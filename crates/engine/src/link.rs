@@ -58,13 +58,14 @@ pub fn decode_frame<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usiz
 /// Reads messages; a time-out of the source in the middle of a frame loses nothing.
 pub struct FrameReader<S> {
     source: S,
-    buffer: Vec<u8>,
-    start: usize, // of what is not decoded yet
+    buffer: Vec<u8>, // what lies outside of the range below has no meaning
+    start: usize,    // of what is not decoded yet
+    end: usize,
 }
 
 impl<S: Read> FrameReader<S> {
     pub fn new(source: S) -> FrameReader<S> {
-        FrameReader { source, buffer: Vec::new(), start: 0 }
+        FrameReader { source, buffer: Vec::new(), start: 0, end: 0 }
     }
 
     pub fn source(&self) -> &S {
@@ -74,28 +75,35 @@ impl<S: Read> FrameReader<S> {
     /// The next message; none when the other side has closed the link.
     pub fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LinkError> {
         loop {
-            if let Some((message, len)) = decode_frame(&self.buffer[self.start..])? {
+            if let Some((message, len)) = decode_frame(&self.buffer[self.start..self.end])? {
                 self.start += len;
                 return Ok(Some(message));
             }
-            self.buffer.drain(..self.start);
-            self.start = 0;
+            self.make_room();
             if self.fill()? == 0 {
-                return if self.buffer.is_empty() { Ok(None) } else { Err(LinkError::Truncated) };
+                return if self.end == 0 { Ok(None) } else { Err(LinkError::Truncated) };
             }
         }
     }
 
+    /// For a read's worth after what is not decoded yet. A buffer that is long enough is not cleared again: that would take
+    /// longer than the reading.
+    fn make_room(&mut self) {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.buffer.len() < self.end + READ_BYTES {
+            self.buffer.resize(self.end + READ_BYTES, 0);
+        }
+    }
+
     fn fill(&mut self) -> Result<usize, LinkError> {
-        let len = self.buffer.len();
-        self.buffer.resize(len + READ_BYTES, 0);
         let read = loop {
-            match self.source.read(&mut self.buffer[len..]) {
+            match self.source.read(&mut self.buffer[self.end..]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
-        self.buffer.truncate(len + *read.as_ref().unwrap_or(&0));
+        self.end += *read.as_ref().unwrap_or(&0);
         read.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => LinkError::TimedOut,
             io::ErrorKind::ConnectionReset => LinkError::Truncated,

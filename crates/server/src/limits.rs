@@ -22,6 +22,9 @@ pub const LANE_TURNS_WAITING_MAX: usize = 16;
 /// Frames of one WebSocket that wait to be written, besides the events of responses.
 pub const SOCKET_FRAMES_WAITING_MAX: usize = 256;
 
+/// Bytes that are read from a WebSocket at once: as many are cleared before each reading.
+pub const SOCKET_READ_BYTES: usize = 8 << 10;
+
 /// Bytes of events that wait to be sent together.
 pub const SOCKET_UNSENT_BYTES_MAX: usize = 16 << 10;
 /// Tokens of one response whose way out is timed, for a client that asks.

@@ -4,8 +4,12 @@ use super::{Duplex, delta, is_last};
 use crate::Outcome;
 use serde_json::Value;
 use std::io::ErrorKind;
-use tungstenite::client::IntoClientRequest;
+use tungstenite::client::{IntoClientRequest, client_with_config};
+use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
+
+/// Read at once: as many bytes are cleared before each reading, which is not what is to be measured.
+const READ_BYTES: usize = 8 << 10;
 
 pub struct Socket {
     socket: WebSocket<Box<dyn Duplex>>,
@@ -17,7 +21,9 @@ impl Socket {
         let headers = request.headers_mut();
         headers.insert("authorization", format!("Bearer {key}").parse()?);
         headers.insert("x-responsesapi-include-timing-metrics", "true".parse()?);
-        let (socket, _) = tungstenite::client(request, stream).map_err(|error| error.to_string())?;
+        let config = Some(WebSocketConfig::default().read_buffer_size(READ_BYTES));
+        let opened = client_with_config(request, stream, config);
+        let (socket, _) = opened.map_err(|error| error.to_string())?;
         Ok(Socket { socket })
     }
 

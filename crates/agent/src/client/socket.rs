@@ -1,7 +1,7 @@
 //! One warm WebSocket.
 
 use super::ClientError;
-use crate::limits::FRAME_BYTES_MAX;
+use crate::limits::{FRAME_BYTES_MAX, SOCKET_READ_BYTES};
 use crate::provider::Provider;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::Value;
@@ -25,7 +25,8 @@ impl Socket {
         let request = request(provider, session).map_err(|error| problem(error.to_string()))?;
         let limits = WebSocketConfig::default()
             .max_message_size(Some(FRAME_BYTES_MAX))
-            .max_frame_size(Some(FRAME_BYTES_MAX));
+            .max_frame_size(Some(FRAME_BYTES_MAX))
+            .read_buffer_size(SOCKET_READ_BYTES);
         let opened = timeout(provider.connect, connect_async_with_config(request, Some(limits), true)).await;
         match opened {
             Ok(Ok((stream, _))) => Ok(Socket { stream }),

@@ -11,7 +11,9 @@ mod watch;
 
 use crate::http::{App, Failed};
 use crate::keys::Holder;
-use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_CLOSE_SECONDS_MAX, SOCKET_SECONDS_MAX};
+use crate::limits::{
+    LANES_MAX, REQUEST_BYTES_MAX, SOCKET_CLOSE_SECONDS_MAX, SOCKET_READ_BYTES, SOCKET_SECONDS_MAX,
+};
 use crate::note::Note;
 use crate::server::{Memory, Server};
 use axum::Extension;
@@ -72,6 +74,7 @@ pub async fn upgrade(
         Ok(upgrade) => upgrade
             .max_message_size(REQUEST_BYTES_MAX)
             .max_frame_size(REQUEST_BYTES_MAX)
+            .read_buffer_size(SOCKET_READ_BYTES)
             .on_upgrade(move |socket| {
                 let (sink, stream) = socket.split();
                 let (outlet, writing) = outlet::open(sink);
