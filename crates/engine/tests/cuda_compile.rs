@@ -3,6 +3,7 @@
 mod common;
 
 use flint_engine::device::cuda::{Shape, compile_operations, machine_code};
+use flint_engine::load::MadeUp;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -30,7 +31,7 @@ fn operations_compile_for_every_card_that_can_run_them() {
 #[test]
 fn kernels_compile_for_every_card_that_can_run_them() {
     load_compiler();
-    for name in ["gpt-oss-20b", "gpt-oss-120b"] {
+    for name in MadeUp::NAMES {
         // With the multiprocessors of an H200, a B200 and an RTX 5090.
         for (arch, multiprocessors) in [("sm_90a", 132), ("sm_100a", 148), ("sm_120", 170)] {
             let shape = Shape::named(name, multiprocessors).unwrap();

@@ -190,6 +190,7 @@ pub struct AttentionKernels {
 pub struct RepackKernels {
     pub rows: Kernel,
     pub experts: Kernel,
+    pub levels: Kernel,
     pub transpose: Kernel,
     pub by_turns: Kernel,
 }
@@ -201,6 +202,7 @@ impl RepackKernels {
         Ok(RepackKernels {
             rows: find("pack_rows")?,
             experts: find("pack_experts")?,
+            levels: find("pack_levels")?,
             transpose: find("transpose_rows")?,
             by_turns: find("by_turns")?,
         })
