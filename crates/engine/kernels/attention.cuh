@@ -306,6 +306,7 @@ struct Attention {
     __device__ void merge_sources() {
         static_assert(SOURCES <= LANES && HEAD_DIM % PART_DIMS == 0, "a lane for each, and one head a warp");
         const int at = split.head * SPLITS_MAX + split.index;
+#pragma unroll 1
         for (int part = warp_id(); part < OUTPUTS / PART_DIMS; part += WARPS) {
             const int head = part / DIM_PARTS, dim = part % DIM_PARTS * PART_DIMS + 2 * lane_id();
             const float2 weight = lane_id() < SOURCES ? shared.weights[lane_id()][head] : make_float2(-INFINITY, 0.f);
@@ -337,6 +338,7 @@ struct Attention {
     __device__ void merge_splits() {
         const Range outputs = Range{0, OUTPUTS}.part(split.count, split.index);
         const int lot = lane_id() / MERGED_OUTPUTS, in_warp = lane_id() % MERGED_OUTPUTS;
+#pragma unroll 1
         for (int begin = outputs.begin + warp_id() * MERGED_OUTPUTS; begin < outputs.end; begin += WARPS * MERGED_OUTPUTS) {
             const int output = begin + in_warp;
             const float value = merged(min(output, outputs.end - 1), lot);
@@ -353,8 +355,10 @@ struct Attention {
             all = true;
 #pragma unroll
             for (int i = 0; i < LOT; i++) {
-                const int at = split.head * SPLITS_MAX + min(i * LOTS + lot, split.count - 1);
+                const int at = split.head * SPLITS_MAX + lot + i * LOTS;
                 const float* weight = params.partial_weights + (at * GROUP_HEADS + head) * 2;
+                scores[i] = powers[i] = values[i] = tag.bits;
+                if (i * LOTS + lot >= split.count) continue;
                 scores[i] = ask_word(weight), powers[i] = ask_word(weight + 1);
                 values[i] = ask_word(params.partial_values + at * OUTPUTS + output);
             }
@@ -363,7 +367,8 @@ struct Attention {
         } while (!all);
         float most = -INFINITY, value = 0.f, total = 0.f;
 #pragma unroll
-        for (int i = 0; i < LOT; i++) most = fmaxf(most, untagged(scores[i]));
+        for (int i = 0; i < LOT; i++)
+            if (i * LOTS + lot < split.count) most = fmaxf(most, untagged(scores[i]));
         for (int step = MERGED_OUTPUTS; step < LANES; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
 #pragma unroll
         for (int i = 0; i < LOT; i++) {

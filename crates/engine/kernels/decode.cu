@@ -211,7 +211,7 @@ __device__ inline void multiply_scaled(Vector vector, Weight weight) {
                                              [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     };
     bool wide = false;
-    if constexpr (LEVELS) {
+    if constexpr (may_be_wide(STAGE)) {
         wide = is_wide(now().layer, STAGE);
         if (wide) multiply(Wide<P>());
     }

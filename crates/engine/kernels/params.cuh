@@ -65,7 +65,9 @@ __constant__ u64 matrices[LAYERS][LAYER_MATRICES];
 }
 
 __device__ inline const u8* matrix_of(int layer, int stage) { return (const u8*)(matrices[layer][stage] & ~1ull); }
-__device__ inline bool is_wide(int layer, int stage) { return matrices[layer][stage] & 1ull; }
+// WIDE_STAGES has a bit for each that any layer has with 8 bits: no code is there for what a model does not have.
+__host__ __device__ constexpr bool may_be_wide(int stage) { return WIDE_STAGES >> stage & 1; }
+__device__ inline bool is_wide(int layer, int stage) { return may_be_wide(stage) && matrices[layer][stage] & 1ull; }
 
 // What differs from launch to launch: the twin of `Start` in device/cuda/params.rs.
 struct Start {

@@ -294,6 +294,7 @@ struct TileSums {
     template <Stage STAGE> __device__ float row(const Plan& plan, const Row& row) const {
         const TileWarps warps = plan.tiles[STAGE][row.index];
         float sum = sums[warps.first][warps.place][row.in_tile];
+#pragma unroll 1
         for (int first = warps.first + 1; first <= warps.last; first += AT_ONCE) {
             float parts[AT_ONCE];
 #pragma unroll

@@ -110,12 +110,12 @@ struct Supply {
     // Of an expert's run only the place in its matrix was located.
     __device__ void find_expert() {
         const int expert = *(volatile const int*)&at.chosen.experts[chosen];
-        from += expert * (stage == GATE_UP ? expert_bytes<GateUpPack>(GATE_UP_TILES) : expert_bytes<DownPack>(HIDDEN_TILES));
+        from += expert * (stage == GATE_UP ? expert_bytes<GATE_UP, GateUpPack>(GATE_UP_TILES) : expert_bytes<DOWN, DownPack>(HIDDEN_TILES));
         chosen = NONE;
     }
 
-    template <class P> __device__ size_t expert_bytes(int tiles) const {
-        return (size_t)tiles * (LEVELS && is_wide(layer, stage) ? Wide<P>::TILE_BYTES : P::TILE_BYTES);
+    template <Stage STAGE, class P> __device__ size_t expert_bytes(int tiles) const {
+        return (size_t)tiles * (is_wide(layer, STAGE) ? Wide<P>::TILE_BYTES : P::TILE_BYTES);
     }
 
     template <class P> __device__ void locate(const u8* matrix, int tile) {
@@ -127,30 +127,30 @@ struct Supply {
     }
 
     // In this layer's matrix.
-    template <class P> __device__ void locate(int tile) {
-        if (LEVELS && is_wide(layer, stage)) locate<Wide<P>>(matrix_of(layer, stage), tile);
-        else locate<P>(matrix_of(layer, stage), tile);
+    template <Stage STAGE, class P> __device__ void locate(int tile) {
+        if (is_wide(layer, STAGE)) locate<Wide<P>>(matrix_of(layer, STAGE), tile);
+        else locate<P>(matrix_of(layer, STAGE), tile);
     }
 
     // Finds the next run of groups.
     __device__ bool locate() {
         if (!advance()) return false;
         if (stage == QKV) {
-            locate<QkvPack>(next / QkvPack::GROUPS);
+            locate<QKV, QkvPack>(next / QkvPack::GROUPS);
         } else if (stage == KV) {
             from = (const u8*)units.take();
             run = groups = CachedUnits::PARTS, pairs = false, group = 0, bytes = CachedUnits::PART_BYTES, missing = 0;
             next += run;
         } else if (stage == OUT) {
-            locate<OutPack>(next / OutPack::GROUPS);
+            locate<OUT, OutPack>(next / OutPack::GROUPS);
         } else if (stage == GATE_UP) {
             const int row = next / GateUpPack::GROUPS;
             if (ROUTED) chosen = row / GATE_UP_TILES;
-            locate<GateUpPack>(row % GATE_UP_TILES);
+            locate<GATE_UP, GateUpPack>(row % GATE_UP_TILES);
         } else if (stage == DOWN) {
             const int row = next / DownPack::GROUPS;
             if (ROUTED) chosen = row % USED;
-            locate<DownPack>(row / USED);
+            locate<DOWN, DownPack>(row / USED);
         } else {
             locate<HeadPack>(params.head, next / HeadPack::GROUPS);
         }

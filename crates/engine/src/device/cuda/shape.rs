@@ -34,6 +34,7 @@ pub struct Shape {
     pub gpt_oss: bool, // its formats, its activation and all of its biases; otherwise weights are levels
     pub routed: bool,  // a router chooses of the experts
     pub head_norms: bool, // of q and k
+    pub wide_stages: usize, // a bit for each matrix of a layer whose levels may have 8 bits
     pub grid: usize,   // blocks, one a multiprocessor
 }
 
@@ -68,6 +69,7 @@ impl Shape {
             gpt_oss: config.arch == Arch::GptOss,
             routed: experts.is_some(),
             head_norms: matches!(config.arch, Arch::Qwen3 | Arch::Qwen3Moe),
+            wide_stages: 0,
             grid: 0,
         };
         let grid = (1..=multiprocessors).rev().find(|&grid| shape.can_share(grid)).unwrap_or(0);
@@ -174,6 +176,7 @@ impl Shape {
             ("WARPS", WARPS),
             ("BRINGERS", BRINGERS),
             ("SLOTS", self.slots()),
+            ("WIDE_STAGES", self.wide_stages),
         ];
         let kinds = [
             ("ROUTED", self.routed),

@@ -66,9 +66,10 @@ impl Alone {
         paged: &Cache,
     ) -> Result<Alone, CudaError> {
         can_run(card)?;
-        let shape = Shape::of(config, card.multiprocessors)?;
+        let mut shape = Shape::of(config, card.multiprocessors)?;
         shape.check()?;
         repack::check(&shape, model)?;
+        shape.wide_stages = repack::wide_stages(&shape, model)?;
         let blocks = paged.blocks();
         let (weights, cache) = (repack::bytes(&shape, model)?, cache_bytes(&shape, blocks));
         let logits = ALONE_STEPS_AHEAD_MAX * shape.vocab * 4;

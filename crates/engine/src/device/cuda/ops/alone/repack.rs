@@ -77,6 +77,17 @@ fn expert_biases(mixture: &Mixture<Cuda>) -> [&Option<Vector>; 3] {
     [&mixture.gate_bias, &mixture.up_bias, &mixture.down_bias]
 }
 
+/// A bit for each of a layer's matrices that is packed with 8 bits in some layer.
+pub fn wide_stages(shape: &Shape, model: &Model<'_>) -> Result<usize, CudaError> {
+    let mut stages = 0;
+    for (attention, ffn) in &model.layers {
+        for (stage, matrix) in stacked(shape, attention, ffn)?.iter().enumerate() {
+            stages |= usize::from(matrix.packing == Packing::Levels8) << stage;
+        }
+    }
+    Ok(stages)
+}
+
 /// Bytes that the weights take.
 pub fn bytes(shape: &Shape, model: &Model<'_>) -> Result<usize, CudaError> {
     let Shape { hidden, heads, head_dim, experts, ffn, vocab, .. } = *shape;
