@@ -6,8 +6,9 @@
 //
 //   rows of 8 bit:     [row half][16-byte half of the block][g][t] 16 bytes; one scale a row, elsewhere
 //   MXFP4:             [row half][g][t] 16 bytes of codes, then [g][t][row half] scales (e8m0)
-//   levels of 4 bit:   [row half][g][t] 16 bytes of levels, then [g][t][row half] scale and minimum (f16)
-//   levels of 8 bit:   [row half][16-byte half of the block][g][t] 16 bytes, then the same
+//   levels of 4 bit:   [row half][g][t] 16 bytes of levels, then [g][t][row half] scale, and the level that means 0 in
+//                      sixteenths, a byte each; one factor a row, elsewhere
+//   levels of 8 bit:   [row half][16-byte half of the block][g][t] 16 bytes, then [g][t][row half] scale and minimum (f16)
 //
 // A word of codes has columns 0 2 4 6 in its low half and 1 3 5 7 in its high one. Levels of 4 bit lie there one after the
 // other; MXFP4's four of a half have their signs at bits 15 12 14 13 and their other three bits at 11, 8, 5 and 2 and below:
@@ -30,7 +31,7 @@ struct Mxfp4 {
     static constexpr bool PAIRS = true;
 };
 struct Levels4 {
-    static constexpr int ROW_BYTES = 20;
+    static constexpr int ROW_BYTES = 18;
     static constexpr bool PAIRS = true;
 };
 struct Levels8 {
@@ -58,7 +59,7 @@ template <int COLS_, class Format_> struct Packed {
     }
 };
 
-// Of LEVELS, a layer's matrix has 4 bits or 8: the general path's weights as they are, or all that 4 bits cannot hold.
+// Of LEVELS, a layer's matrix has 4 bits, or 8 where those cannot hold it.
 template <bool YES, class A, class B> struct Either { using Type = A; };
 template <class A, class B> struct Either<false, A, B> { using Type = B; };
 using AttentionFormat = Either<LEVELS, Levels4, Rows8>::Type;

@@ -4,7 +4,7 @@
 // lane 4 * g + t feeds block t of the weights, and column pair t is zero but for block t, so lane t gets the sum of its own
 // block only, and can give it its own scale.
 //
-// Levels have a minimum too: it meets the sum of the block's values, which is staged beside them.
+// Levels do not begin at 0: what they begin at meets the sum of the block's values, which is staged beside them.
 //
 // 8-bit rows meet a vector of 16-bit integers with one scale, split into two signed bytes: x = 256 * high + low, the two
 // columns of a pair. They have one scale a row, and sum on from block to block.
@@ -148,7 +148,7 @@ template <> struct Held<Mxfp4> {
     }
 };
 
-// A level alone in 16 bits is an f16, 2^-24 times the level; scales are 2^24 times what they are.
+// A level alone in 16 bits is an f16, 2^-24 times the level; scales in f16 are 2^24 times what they are.
 struct LevelScales {
     uint2 of_rows; // (row half) scale, minimum
     __device__ void load(const u8* at, Lane lane, int blocks) {
@@ -168,12 +168,13 @@ struct LevelScales {
 template <> struct Held<Levels4> {
     static constexpr float UNIT = 1.f;
     uint4 w[2]; // (row half)
-    LevelScales scales;
+    u32 scales; // (row half) scale, sixteenths of the level that means 0
     __device__ void load(const u8* group, Lane lane, int blocks) {
         const int index = lane.index(blocks);
         w[0] = *(const uint4*)(group + index * 16);
         w[1] = *(const uint4*)(group + index * 16 + blocks * 128);
-        scales.load(group + blocks * 256, lane, blocks);
+        scales = *(const u32*)(group + blocks * 256 + index * 4);
+        if (lane.t >= blocks) scales = 0;
     }
     static __device__ void step(u32 top, u32 bottom, uint4 x, float (&d)[4], float (&e)[4]) {
         constexpr u32 LOW = 0x000F000Fu, HIGH = 0x00F000F0u;
@@ -187,7 +188,11 @@ template <> struct Held<Levels4> {
         step(w[0].y, w[1].y, x[1], d, e);
         step(w[0].z, w[1].z, x[2], d, e);
         step(w[0].w, w[1].w, x[3], d, e);
-        scales.add(d[0] + 0.0625f * e[0], d[2] + 0.0625f * e[2], block_sum, sum);
+        const float sixteenth = block_sum / 16.f;
+        const auto byte = [&](int index) { return (float)(scales >> 8 * index & 0xFFu); };
+        const auto product = [](float low, float high) { return 16777216.f * low + 1048576.f * high; };
+        sum.x += byte(0) * (product(d[0], e[0]) - byte(1) * sixteenth);
+        sum.y += byte(2) * (product(d[2], e[2]) - byte(3) * sixteenth);
     }
 };
 

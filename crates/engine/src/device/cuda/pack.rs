@@ -12,8 +12,8 @@ const ROWS: usize = TILE_ROWS / ROW_HALVES; // of a half
 pub enum Packing {
     Rows8,   // bytes, one scale a row elsewhere
     Mxfp4,   // 4-bit codes and a power of two for each 32 columns
-    Levels4, // levels, and scale and minimum in f16 for each 32 columns
-    Levels8,
+    Levels4, // levels, and scale and the level that means 0, a byte each, for each 32 columns; a factor a row elsewhere
+    Levels8, // levels, and scale and minimum in f16 for each 32 columns
 }
 
 impl Packing {
@@ -22,7 +22,7 @@ impl Packing {
         match self {
             Packing::Rows8 => 32,
             Packing::Mxfp4 => 17,
-            Packing::Levels4 => 20,
+            Packing::Levels4 => 18,
             Packing::Levels8 => 36,
         }
     }

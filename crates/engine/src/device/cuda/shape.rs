@@ -15,6 +15,8 @@ const WARPS: usize = 16;
 const BRINGERS: usize = 4; // warps that bring the others their weights
 const COLS_MAX: usize = WARPS * 32 * 8; // of a vector that every block stages
 const SHARED_BYTES_MAX: usize = 227 << 10;
+const SLOTS_MIN: usize = 4;
+const SLOTS_MAX: usize = 5;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
@@ -108,20 +110,23 @@ impl Shape {
         ((WARPS + BRINGERS) * 32) as u32
     }
 
-    /// Pieces that a warp's ring holds: levels are larger, and so is what else is beside them.
+    /// Pieces that a warp's ring holds: as many as there is room for.
     fn slots(&self) -> usize {
-        if self.gpt_oss { 5 } else { 4 }
+        (SLOTS_MIN..=SLOTS_MAX)
+            .rev()
+            .find(|&slots| self.shared_bytes(slots) <= SHARED_BYTES_MAX)
+            .unwrap_or(SLOTS_MIN)
     }
 
     /// About what the kernels' `Shared` takes, and a little more.
-    fn shared_bytes(&self) -> usize {
+    fn shared_bytes(&self, slots: usize) -> usize {
         let staged = |cols: usize| cols.div_ceil(GROUP_COLS) * (GROUP_COLS * 2 + 4 * 4);
         let piece =
             2 * if self.gpt_oss { Packing::Mxfp4 } else { Packing::Levels4 }.bytes(TILE_ROWS, GROUP_COLS);
         let group = self.heads / self.kv_heads.max(1);
         let attention = (WARPS + 1) * (group * (2 * self.head_dim + 20) + 64) + 9 * 4 * self.head_dim;
         let scratch = staged(self.hidden.max(self.q_rows())).max(self.used * staged(self.ffn)).max(attention);
-        WARPS * self.slots() * (piece + 8) + scratch + 4 * self.hidden + 4 * self.experts + (7 << 10)
+        WARPS * slots * (piece + 8) + scratch + 4 * self.hidden + 4 * self.experts + (7 << 10)
     }
 
     /// What the kernels take for granted.
@@ -150,7 +155,7 @@ impl Shape {
             [self.hidden / TILE_ROWS, self.qkv_rows() / TILE_ROWS].map(|tiles| tiles.div_ceil(self.grid) + 1);
         let tiles = most.into_iter().fold(gate_up.div_ceil(self.grid), usize::max);
         limit("up to 512 rows a multiprocessor", tiles <= WARPS * 2)?;
-        limit("what fits in shared memory", self.shared_bytes() <= SHARED_BYTES_MAX)
+        limit("what fits in shared memory", self.shared_bytes(SLOTS_MIN) <= SHARED_BYTES_MAX)
     }
 
     /// The constants that the kernels are compiled with.

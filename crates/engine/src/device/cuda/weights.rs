@@ -138,10 +138,10 @@ impl Weights {
             true => (Packing::Rows8, Packing::Mxfp4),
             false => (Packing::Levels4, Packing::Levels4),
         };
-        let row_scale = |cols: usize| match attention {
-            Packing::Rows8 => 1.0 / (74.0 * (cols as f32).sqrt()), // uniform bytes have an rms of 74
-            _ => LEVELS_FACTOR,
-        };
+        // Uniform bytes have a deviation of 74; levels of 4.6, times their scale.
+        let step =
+            |packing: Packing| if packing == Packing::Rows8 { 74.0 } else { 4.6 * LEVELS_SCALE as f32 };
+        let row_scale = |packing: Packing, cols: usize| 1.0 / (step(packing) * (cols as f32).sqrt());
         let sizes = [
             (attention, qkv_rows, hidden),
             (attention, hidden, q_rows),
@@ -158,16 +158,16 @@ impl Weights {
         Ok(Weights {
             matrices: placed_evenly(&packed, layers),
             packed,
-            qkv_scale: fill.f32(layers * qkv_rows, row_scale(hidden), 0.0, 5)?,
+            qkv_scale: fill.f32(layers * qkv_rows, row_scale(attention, hidden), 0.0, 5)?,
             qkv_bias: fill.f32(layers * qkv_rows, 0.0, 0.3, 6)?,
-            out_scale: fill.f32(layers * hidden, row_scale(q_rows), 0.0, 7)?,
+            out_scale: fill.f32(layers * hidden, row_scale(attention, q_rows), 0.0, 7)?,
             out_bias: fill.f32(layers * hidden, 0.0, 0.1, 8)?,
-            gate_up_scale: fill.f32(layers * 2 * ffn, LEVELS_FACTOR, 0.0, 9)?,
+            gate_up_scale: fill.f32(layers * 2 * ffn, row_scale(inner, hidden), 0.0, 9)?,
             gate_up_bias: fill.f32(layers * experts * 2 * ffn, 0.0, 0.1, 10)?,
-            down_scale: fill.f32(layers * hidden, LEVELS_FACTOR, 0.0, 11)?,
+            down_scale: fill.f32(layers * hidden, row_scale(inner, ffn), 0.0, 11)?,
             down_bias: fill.f32(layers * experts * hidden, 0.0, 0.1, 12)?,
             head: fill.packed(Packing::Rows8, Packing::Rows8.bytes(vocab, hidden), hidden, 13)?,
-            head_scale: fill.f32(vocab, 1.0 / (74.0 * (hidden as f32).sqrt()), 0.0, 14)?,
+            head_scale: fill.f32(vocab, row_scale(Packing::Rows8, hidden), 0.0, 14)?,
             embedding: fill.f16(vocab * hidden, 1.7, 15)?,
             router: fill.bf16(layers * hidden * experts, 1.7 / (hidden as f32).sqrt(), 16)?,
             router_bias: fill.f32(layers * experts, 0.0, 0.1, 17)?,
@@ -187,8 +187,9 @@ pub fn nothing(card: &Card) -> Result<Bytes, CudaError> {
     card.zeros(4)
 }
 
-/// On the rows of made-up levels, so that their scales are numbers that f16 has.
-const LEVELS_FACTOR: f32 = 64.0;
+/// Of made-up levels, and the level that means 0 in sixteenths.
+const LEVELS_SCALE: u32 = 128;
+const LEVELS_ZERO: u32 = 120;
 
 fn transposed(values: &[f32], rows: usize) -> Vec<f32> {
     let cols = values.len() / rows;
@@ -248,18 +249,15 @@ impl Fill<'_> {
 
     /// A packed matrix of random codes, whose products are about as large as their inputs.
     fn packed(&self, packing: Packing, len: usize, cols: usize, seed: u64) -> Result<Bytes, CudaError> {
-        let width = (cols as f32).sqrt();
         match packing {
             Packing::Rows8 | Packing::Levels8 => self.bits8(len, seed),
             Packing::Mxfp4 => {
-                let scale = 126 - (3.0 * width).log2() as u32;
+                let scale = 126 - (3.0 * (cols as f32).sqrt()).log2() as u32;
                 self.blocks(packing, len, cols, 0x0101_0101 * scale, 0x0101_0101, seed)
             }
             Packing::Levels4 => {
-                let step = 1.0 / (4.6 * width * LEVELS_FACTOR); // levels have a deviation of 4.6, around 7.5
-                let half = |value: f32| u32::from(f16::from_f32(value).to_bits());
-                let both = half(step * 16_777_216.0) | half(-7.5 * step) << 16;
-                self.blocks(packing, len, cols, both, 0, seed)
+                let both = LEVELS_SCALE | LEVELS_ZERO << 8;
+                self.blocks(packing, len, cols, both << 16 | both, 0, seed)
             }
         }
     }

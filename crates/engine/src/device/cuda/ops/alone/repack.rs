@@ -188,7 +188,7 @@ impl Repack<'_> {
         for laid in &matrix.parts {
             let source = Source::of(laid.part, matrix.cols, matrix.experts);
             let (step, offset, all_rows) = (laid.step as i32, laid.offset as i32, matrix.rows as i32);
-            let wide = i32::from(matrix.packing == Packing::Levels8);
+            let levels = [arg(&source), arg(&step), arg(&offset), arg(&all_rows), arg(&scales), arg(&out)];
             match matrix.packing {
                 Packing::Rows8 => {
                     let args = [arg(&source), arg(&offset), arg(&scales), arg(&out)];
@@ -198,15 +198,8 @@ impl Repack<'_> {
                     let args = [arg(&source), arg(&step), arg(&offset), arg(&out)];
                     self.launch(&self.kernels.experts, BLOCKS, args)?;
                 }
-                Packing::Levels4 | Packing::Levels8 => {
-                    let place = [arg(&step), arg(&offset), arg(&all_rows), arg(&wide)];
-                    let [a, b, c, d] = place;
-                    self.launch(
-                        &self.kernels.levels,
-                        BLOCKS,
-                        [arg(&source), a, b, c, d, arg(&scales), arg(&out)],
-                    )?;
-                }
+                Packing::Levels4 => self.launch(&self.kernels.levels4, laid.part.rows, levels)?,
+                Packing::Levels8 => self.launch(&self.kernels.levels8, BLOCKS, levels)?,
             }
         }
         Ok(())
