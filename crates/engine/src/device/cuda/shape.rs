@@ -227,7 +227,7 @@ mod tests {
         assert!(told(Shape { head_dim: 96, ..base.clone() }).contains("heads of 64 or 128"));
         assert!(told(Shape { kv_heads: 2, ..base.clone() }).contains("eight query heads"));
         assert!(told(Shape { hidden: 5120, ..base.clone() }).contains("4096 values"));
-        assert!(told(Shape { ffn: 28_672, ..base.clone() }).contains("shared memory"));
+        assert!(told(Shape { ffn: 30_720, ..base.clone() }).contains("shared memory"));
         assert!(told(Shape { vocab: 152_065, ..base }).contains("vocabulary is 152065"));
         let config = MadeUp::named("qwen3-coder-30b-a3b").unwrap().config;
         let experts = config
