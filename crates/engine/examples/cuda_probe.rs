@@ -6,12 +6,12 @@
 
 use flint_engine::batch::Batch;
 use flint_engine::device::cuda::{
-    Build, Card, Cuda, Decoder, HostLayer, HostModel, MARKS, Matrix8, Mxfp4, Shape,
+    Build, Card, Cuda, Decoder, HostLayer, HostModel, MARKS, Matrix8, Mxfp4, Packing, Shape,
 };
 use flint_engine::device::plain::{Plain, Rows};
 use flint_engine::device::{Activation, Attention, Device, Head, Mixture, Norm};
 use flint_engine::limits::KV_BLOCK_TOKENS;
-use flint_engine::load::Tensor;
+use flint_engine::load::{MadeUp, Tensor};
 use flint_engine::model::config::{Arch, Config, Experts};
 use flint_engine::quant::Format;
 use std::error::Error;
@@ -325,7 +325,8 @@ fn mxfp4(experts: &Mxfp4, shape: &[usize]) -> Outcome<Tensor> {
 
 fn bench(build: &Build, name: &str, contexts: &[&str]) -> Outcome<()> {
     let card = Card::open()?;
-    let shape = Shape::named(name, card.multiprocessors).ok_or("shapes: gpt-oss-20b, gpt-oss-120b")?;
+    let shape = Shape::named(name, card.multiprocessors)
+        .ok_or_else(|| format!("shapes: {}", MadeUp::NAMES.join(", ")))?;
     println!("{}, {} multiprocessors; {name}, random weights", card.name, card.multiprocessors);
     let mut decoder = Decoder::with_random_weights(card, shape.clone(), build)?;
     let (registers, spilled) = decoder.registers()?;
@@ -367,10 +368,16 @@ fn print_marks(clocks_ns: &[u64], steps: usize) {
 
 /// Bytes that a step must read: the active weights, and the keys and values seen.
 fn step_bytes(shape: &Shape, context: usize) -> f64 {
-    let (hidden, q_rows) = (shape.hidden as f64, shape.q_rows() as f64);
-    let expert = 3.0 * hidden * shape.ffn as f64 * 17.0 / 32.0;
-    let layer = shape.qkv_rows() as f64 * hidden + hidden * q_rows + shape.used as f64 * expert;
-    let token = (2 * shape.kv_heads * 64 * 2) as f64; // bytes of KV in one layer
-    let seen = context as f64 + context.min(shape.window) as f64; // by a full layer and one with a window
-    shape.layers as f64 * (layer + token * seen / 2.0) + shape.vocab as f64 * hidden
+    let (attention, inner) = match shape.gpt_oss {
+        true => (Packing::Rows8, Packing::Mxfp4),
+        false => (Packing::Levels4, Packing::Levels4),
+    };
+    let layer = attention.bytes(shape.qkv_rows(), shape.hidden)
+        + attention.bytes(shape.hidden, shape.q_rows())
+        + inner.bytes(3 * shape.used * shape.ffn, shape.hidden);
+    let token = 2 * shape.kv_heads * shape.head_dim * 2; // bytes of KV in one layer
+    let windowed = if shape.window > 0 { context.min(shape.window) } else { context };
+    let seen = (context + windowed) as f64 / 2.0; // by a full layer and one with a window
+    let head = Packing::Rows8.bytes(shape.vocab, shape.hidden) as f64;
+    shape.layers as f64 * (layer as f64 + token as f64 * seen) + head
 }

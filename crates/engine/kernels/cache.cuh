@@ -1,26 +1,30 @@
 // Where cached keys and values lie, and who reads them.
 //
-// The cache lies in blocks of 32 tokens, each two *units* of 16: a unit's keys, then its values, each in the order in which
-// the lanes of a warp want them (attention.cuh). Long contexts are split over several blocks of the grid.
+// The cache lies in blocks of 32 tokens, each two *units* of 16: a unit's keys, then its values, both in *parts* of 64
+// dims, each in the order in which the lanes of a warp want them (attention.cuh). Long contexts are split over several blocks of
+// the grid.
 
-static_assert(HEAD_DIM == 64 && GROUP_HEADS == 8 && KV_BLOCK_TOKENS == 32, "the shapes of the instructions");
+static_assert(HEAD_DIM % 64 == 0 && GROUP_HEADS <= 8 && KV_BLOCK_TOKENS == 32, "the shapes of the instructions");
 constexpr int UNIT_TOKENS = 16;
 constexpr int UNIT_VALUES = UNIT_TOKENS * HEAD_DIM; // of its keys, or of its values
+constexpr int PART_DIMS = 64, DIM_PARTS = HEAD_DIM / PART_DIMS;
+constexpr int PART_VALUES = UNIT_TOKENS * PART_DIMS;
 constexpr int BLOCK_UNITS = KV_BLOCK_TOKENS / UNIT_TOKENS;
-constexpr int SPLITS_MAX = GRID / KV_HEADS;
-constexpr int SPLIT_UNITS_MIN = WARPS; // fewer are not worth another split
+constexpr int SPLITS_MAX = GRID / KV_HEADS < 32 ? GRID / KV_HEADS : 32;
+constexpr int SPLIT_UNITS_MIN = WARPS / DIM_PARTS; // fewer are not worth another split
 
 // Lane 4 * g + t of a warp has, of the keys, dims 16 t .. of tokens 4 (g / 2) + 2 n + g % 2, in four runs of 16 bytes (n,
 // half of the dims).
 __device__ inline int key_place(int token, int dim) {
-    const int g = 2 * (token / 4) + token % 2, n = token % 4 / 2;
-    return ((n * 2 + dim % 16 / 8) * LANES + 4 * g + dim / 16) * 8 + dim % 8;
+    const int g = 2 * (token / 4) + token % 2, n = token % 4 / 2, part = dim / PART_DIMS;
+    dim %= PART_DIMS;
+    return part * PART_VALUES + ((n * 2 + dim % 16 / 8) * LANES + 4 * g + dim / 16) * 8 + dim % 8;
 }
 
 // Of the values it has tokens 4 t .. of dims 8 n + g, two n in each of four runs.
 __device__ inline int value_place(int token, int dim) {
-    const int n = dim / 8, g = dim % 8;
-    return (n / 2 * LANES + 4 * g + token / 4) * 8 + n % 2 * 4 + token % 4;
+    const int n = dim % PART_DIMS / 8, g = dim % 8, part = dim / PART_DIMS;
+    return part * PART_VALUES + (n / 2 * LANES + 4 * g + token / 4) * 8 + n % 2 * 4 + token % 4;
 }
 
 // Of a layer and a KV head: the unit's keys, then its values.
@@ -66,7 +70,7 @@ struct Split {
 
 // A warp's units of its block's split, one after another. Every WARPS-th is its own.
 struct CachedUnits {
-    static constexpr int BYTES = 2 * UNIT_VALUES * 2;
+    static constexpr int PARTS = 2 * DIM_PARTS, PART_BYTES = 2 * PART_VALUES;
     int layer, head;
     int unit;
     int count;

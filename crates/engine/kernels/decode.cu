@@ -1,13 +1,21 @@
-// The decode step of gpt-oss: one launch makes many tokens.
+// The decode step: one launch makes many tokens. What a model is stands in constants: ROUTED (experts, and a router that chooses
+// of them; otherwise there is one, which all tokens go through), LEVELS (what its weights are: pack.cuh), and a few more.
 //
 // One block an SM, all there at once. Each stage computes what the stage before left in global memory, and waits for just
 // that (tagged.cuh); all blocks meet once a token. Weights come through rings of shared memory that know
 // nothing of waiting (ring.cuh).
 // Read `make_tokens` at the end first.
 
+// `COUNT` staged vectors, and the sums of their blocks.
+template <int COUNT, int COLS> struct StagedVectors {
+    u8 values[COUNT][staged_bytes(COLS)];
+    float sums[COUNT][staged_blocks(COLS)];
+    __device__ Vector16 at(int index) const { return {values[index], sums[index]}; }
+};
+
 union Scratch {
-    u8 vector[staged_bytes(HIDDEN) > staged_bytes(Q_ROWS) ? staged_bytes(HIDDEN) : staged_bytes(Q_ROWS)];
-    u8 inner[USED][staged_bytes(FFN)];
+    StagedVectors<1, (HIDDEN > Q_ROWS ? HIDDEN : Q_ROWS)> vector;
+    StagedVectors<USED, FFN> inner;
     AttentionShared attention;
 };
 
@@ -39,6 +47,7 @@ struct Shared {
     float routed[OUT_ROWS_MAX]; // this block's shares of the residual stream, for the router
     RouterSums router_sums;
     float norm_scale; // of the latest norm
+    float unit;       // what is staged before the norm's scale is known has to be multiplied with this
     u64 best[WARPS + 1]; // of each warp, and of the grid
     u64 marked; // when the last mark was
 };
@@ -96,28 +105,54 @@ __device__ inline Normed norm(NormInput& input) {
     return {norm_scale(sum_max.x), sum_max.y};
 }
 
-__device__ inline bool stages_hidden() { return threadIdx.x < staged_blocks(HIDDEN) * BLOCK_COLS / VALUES; }
+__device__ inline bool stages(int cols) { return threadIdx.x < staged_blocks(cols) * BLOCK_COLS / VALUES; }
 
 // Stages norm(x) as integers. Returns the value of one of them.
 __device__ inline float stage_norm(NormInput& input) {
     const Normed normed = norm(input);
-    if (stages_hidden()) input.x.stage(shared.scratch.vector, threadIdx.x, levels_factor(normed.most));
+    if (stages(HIDDEN)) input.x.stage(shared.scratch.vector.values[0], threadIdx.x, levels_factor(normed.most));
     if (threadIdx.x == 0) shared.norm_scale = normed.scale;
     block_sync();
-    return normed.most * normed.scale / LEVELS;
+    return normed.most * normed.scale / LEVELS_MOST;
 }
 
-// Likewise.
+// Stages norm(x) as f16 before the norm's scale is known, with a power of two near the latest one, and far enough from what f16
+// cannot hold. Returns that.
+__device__ inline float stage_unscaled(NormInput& input) {
+    const float near = __uint_as_float(__float_as_uint(shared.norm_scale) & 0x7F800000u) / 64.f;
+    const float squares = warp_sum(input.squares());
+    input.weigh();
+    stage_halves(shared.scratch.vector.values[0], shared.scratch.vector.sums[0], threadIdx.x, input.x.halves(near), stages(HIDDEN));
+    if (lane_id() == 0) shared.of_warps[warp_id()].x = squares;
+    block_sync();
+    return near;
+}
+
+// The norm's scale, by one warp. Others know `unit` after the next barrier.
+__device__ inline float find_unit(float near) {
+    const float scale = norm_scale(warp_sum(lane_id() < WARPS ? shared.of_warps[lane_id()].x : 0.f));
+    if (lane_id() == 0) shared.norm_scale = scale, shared.unit = __fdividef(scale, near);
+    return scale;
+}
+
+// Stages attention's outputs, as f16 or integers. Returns the value of 1.
 __device__ inline float stage_attended(Tag tag) {
-    static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % (GROUP_BLOCKS * BLOCK_COLS) == 0, "one run of values a thread");
+    static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % VALUES == 0, "one run of values a thread");
     const bool real = threadIdx.x < Q_ROWS / VALUES;
     const int first_of_warp = warp_id() * LANES * VALUES;
     if (first_of_warp < Q_ROWS) wait_gently(params.attended + first_of_warp, [&](u32 word) { return tag.in(word); });
     const Values values = real ? Values::wait_for(params.attended + threadIdx.x * VALUES, tag) : Values::zero();
-    const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
-    if (real) values.stage(shared.scratch.vector, threadIdx.x, levels_factor(most));
+    auto& to = shared.scratch.vector;
+    float unit = 1.f;
+    if constexpr (LEVELS) {
+        stage_halves(to.values[0], to.sums[0], threadIdx.x, values.halves(1.f), stages(Q_ROWS));
+    } else {
+        const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
+        if (stages(Q_ROWS)) values.stage(to.values[0], threadIdx.x, levels_factor(most));
+        unit = most / LEVELS_MOST;
+    }
     block_sync();
-    return most / LEVELS;
+    return unit;
 }
 
 __device__ inline void stage_inner(Tag tag) {
@@ -144,10 +179,12 @@ __device__ inline void stage_inner(Tag tag) {
             some |= missing[i];
         }
     } while (some);
+    __syncwarp();
 #pragma unroll
     for (int i = 0; i < RUNS; i++) {
         const int run = i * THREADS + threadIdx.x;
-        if (run < USED * EXPERT_RUNS) ((uint4*)shared.scratch.inner)[run] = untagged_halves(words[i]);
+        stage_halves(shared.scratch.inner.values[0], shared.scratch.inner.sums[0], run, untagged_halves(words[i]),
+                     run < USED * EXPERT_RUNS);
     }
     block_sync();
 }
@@ -158,7 +195,7 @@ template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
     const Range range = shared.plan.warp(STAGE);
     {
         Pieces pieces(shared.supplied);
-        product_8bit<P>(pieces, range, shared.scratch.vector, shared.zeros,
+        product_8bit<P>(pieces, range, shared.scratch.vector.values[0], shared.zeros,
                         [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
     if (range.begin == range.end) shared.sums.put_nothing();
@@ -166,24 +203,41 @@ template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
 }
 
 template <Stage STAGE, class P, int ROWS, class Vector, class Weight>
-__device__ inline void multiply_mxfp4(Vector vector, Weight weight) {
+__device__ inline void multiply_scaled(Vector vector, Weight weight) {
     const Range range = shared.plan.warp(STAGE);
-    {
+    const auto multiply = [&](auto pack) {
         Pieces pieces(shared.supplied);
-        product_mxfp4<P, ROWS>(pieces, range, shared.zeros, vector, weight,
-                               [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
+        product_scaled<decltype(pack), ROWS>(pieces, range, shared.zeros, vector, weight,
+                                             [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
+    };
+    bool wide = false;
+    if constexpr (may_be_wide(STAGE)) {
+        wide = is_wide(now().layer, STAGE);
+        if (wide) multiply(Wide<P>());
     }
+    if (!wide) multiply(P());
     if (range.begin == range.end) shared.sums.put_nothing();
     block_sync();
 }
 
-// Inner values stay below this: gate is at most 7, up + 1 at most 8.
-constexpr float INNER_UNIT = 64.f;
+// With the one vector that is staged.
+template <Stage STAGE, class P> __device__ inline void multiply_scaled() {
+    multiply_scaled<STAGE, P, 1>([](int) { return shared.scratch.vector.at(0); }, [](int) { return 1.f; });
+}
 
+// Inner values are told as parts of this.
+constexpr float INNER_UNIT = 4.f;
+
+// gpt-oss keeps gate below 7, and up + 1 below 8.
 __device__ inline float activate(float gate, float up) {
+    if (!CLAMPED) return __fdividef(gate, 1.f + __expf(-gate)) * up;
     gate = fminf(gate, 7.f);
     up = fminf(fmaxf(up, -7.f), 7.f);
     return __fdividef(gate, 1.f + __expf(-1.702f * gate)) * (up + 1.f);
+}
+
+__device__ inline u32 inner_half(float value) {
+    return f32_to_f16(fminf(fmaxf(value / INNER_UNIT, -HALF_MAX), HALF_MAX));
 }
 
 // ---- Stages
@@ -198,7 +252,13 @@ __noinline__ __device__ void begin() {
         tell_warps(shared.supplied.begun, now().step + 1);
     }
     const u16* row = params.embedding + (size_t)now().token * HIDDEN;
-    for (int i = threadIdx.x; i < HIDDEN; i += THREADS) shared.x[i] = f16_to_f32(row[i]);
+    float squares = 0.f;
+    for (int i = threadIdx.x; i < HIDDEN; i += THREADS) {
+        const float value = f16_to_f32(row[i]);
+        shared.x[i] = value, squares += value * value;
+    }
+    squares = block_sum_max(shared.of_warps, squares, 0.f).x;
+    if (threadIdx.x == 0) shared.norm_scale = norm_scale(squares);
     if (threadIdx.x < HALF_DIM) {
         float sine, cosine;
         sincosf((float)now().position * params.frequencies[threadIdx.x], &sine, &cosine);
@@ -216,15 +276,24 @@ __noinline__ __device__ void qkv() {
     const Row row = Row::of<QKV>(shared.plan);
     const int at = layer * QKV_ROWS + row.global();
     const float scale = row.real ? params.qkv_scale[at] : 0.f;
-    const float bias = row.real && row.first ? params.qkv_bias[at] : 0.f;
+    const float bias = row.real && row.part == 0 ? params.qkv_bias[at] : 0.f;
     input.read(shared.x);
     if (layer > 0) input.add<DOWN>(shared.x, params.down_parts, now().tag_before());
-    const float unit = stage_norm(input);
-    mark(QKV_INPUT);
-    multiply_8bit<QKV, QkvPack>();
+    float unit;
+    if constexpr (LEVELS) {
+        const float near = stage_unscaled(input);
+        mark(QKV_INPUT);
+        if (warp_id() == WARPS - 1) find_unit(near);
+        multiply_scaled<QKV, QkvPack>();
+        unit = shared.unit;
+    } else {
+        unit = stage_norm(input);
+        mark(QKV_INPUT);
+        multiply_8bit<QKV, QkvPack>();
+    }
     mark(QKV_PRODUCT);
     if (row.real)
-        tell_value(&params.qkv_parts[(row.first ? 0 : QKV_ROWS) + row.global()],
+        tell_value(&params.qkv_parts[row.part * QKV_ROWS + row.global()],
                    shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias, now().tag());
     mark(QKV_FINISH);
 }
@@ -249,21 +318,24 @@ __noinline__ __device__ void out() {
                                div_up(groups.end, OutPack::GROUPS) * TILE_ROWS);
     const int at = layer * HIDDEN + row.global();
     const float scale = row.real ? params.out_scale[at] : 0.f;
-    const float norm = row.real ? params.mixture_norm[at] : 0.f;
-    const float bias = row.real && row.first ? params.out_bias[at] : 0.f;
+    const float norm = ROUTED && row.real ? params.mixture_norm[at] : 0.f;
+    const float bias = row.real && row.part == 0 ? params.out_bias[at] : 0.f;
     const float unit = stage_attended(tag);
     mark(OUT_INPUT);
-    multiply_8bit<OUT, OutPack>();
+    if constexpr (LEVELS) multiply_scaled<OUT, OutPack>();
+    else multiply_8bit<OUT, OutPack>();
     mark(OUT_PRODUCT);
     if (row.real) {
         const float value = shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias;
-        tell_value(&params.out_parts[(row.first ? 0 : HIDDEN) + row.global()], value, tag);
-        shared.routed[threadIdx.x] = (row.first ? value + shared.x[row.global()] : value) * norm;
+        tell_value(&params.out_parts[row.part * HIDDEN + row.global()], value, tag);
+        shared.routed[threadIdx.x] = (row.part == 0 ? value + shared.x[row.global()] : value) * norm;
     } else if (threadIdx.x < OUT_ROWS_MAX) {
         shared.routed[threadIdx.x] = 0.f;
     }
-    block_sync();
-    router.add(shared.routed, params.router_sums + layer * EXPERTS * SUM_STRIDE);
+    if constexpr (ROUTED) {
+        block_sync();
+        router.add(shared.routed, params.router_sums + layer * EXPERTS * SUM_STRIDE);
+    }
     mark(OUT_FINISH);
 }
 
@@ -276,33 +348,28 @@ __noinline__ __device__ void gate_up() {
     Router router(params.router_bias + layer * EXPERTS);
     input.read(shared.x);
     input.add<OUT>(shared.x, params.out_parts, tag);
-    if (chooses) shared.router_sums.wait_for(params.router_sums + layer * EXPERTS * SUM_STRIDE);
-    // Staged before the norm's scale is known, with a power of two near the latest one.
-    const float near = __uint_as_float(__float_as_uint(shared.norm_scale) & 0x7F800000u);
-    const float squares = warp_sum(input.squares());
-    input.weigh();
-    if (stages_hidden()) input.x.stage_f16(shared.scratch.vector, threadIdx.x, near);
-    if (lane_id() == 0) shared.of_warps[warp_id()].x = squares;
-    block_sync();
+    if (ROUTED && chooses) shared.router_sums.wait_for(params.router_sums + layer * EXPERTS * SUM_STRIDE);
+    const float near = stage_unscaled(input);
     mark(GATE_UP_INPUT);
     if (chooses) {
-        const float scale = norm_scale(warp_sum(lane_id() < WARPS ? shared.of_warps[lane_id()].x : 0.f));
-        router.choose(shared.router_sums, scale, shared.supplied.chosen);
-        if (lane_id() == 0) {
-            shared.norm_scale = __fdividef(scale, near);
-            tell_warps(shared.supplied.routed, now().layers);
+        const float scale = find_unit(near);
+        if constexpr (ROUTED) {
+            router.choose(shared.router_sums, scale, shared.supplied.chosen);
+            if (lane_id() == 0) tell_warps(shared.supplied.routed, now().layers);
         }
     }
-    shared.supplied.wait_for_routed(now().layers);
+    if constexpr (ROUTED) shared.supplied.wait_for_routed(now().layers);
     mark(GATE_UP_CHOOSE);
     const Row row = Row::of<GATE_UP>(shared.plan);
     const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
-    const float bias = params.gate_up_bias[((size_t)layer * EXPERTS + shared.supplied.chosen.experts[slot]) * 2 * FFN + at];
-    multiply_mxfp4<GATE_UP, GateUpPack, 1>([&](int) { return shared.scratch.vector; }, [](int) { return 1.f; });
+    const size_t expert = (size_t)layer * EXPERTS + shared.supplied.chosen.experts[slot];
+    const float bias = EXPERT_BIASES ? params.gate_up_bias[expert * 2 * FFN + at] : 0.f;
+    const float scale = LEVELS ? params.gate_up_scale[layer * 2 * FFN + at] : 1.f;
+    multiply_scaled<GATE_UP, GateUpPack>();
     mark(GATE_UP_PRODUCT);
-    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * shared.norm_scale + bias : 0.f;
+    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * shared.unit * scale + bias : 0.f;
     const float up = __shfl_down_sync(~0u, value, 1);
-    const u32 inner = f32_to_f16(activate(value, up) / INNER_UNIT), next = __shfl_down_sync(~0u, inner, 2);
+    const u32 inner = inner_half(activate(value, up)), next = __shfl_down_sync(~0u, inner, 2);
     if (row.real && at % 4 == 0) tell_word(&params.inner[slot * FFN + at / 2], tag.put_halves(inner | next << 16));
     mark(GATE_UP_FINISH);
 }
@@ -317,22 +384,23 @@ __noinline__ __device__ void down() {
 #pragma unroll
     for (int i = 0; i < USED; i++) {
         const size_t expert = (size_t)layer * EXPERTS + chosen.experts[i];
-        biases[i] = row.real ? params.down_bias[expert * HIDDEN + row.global()] : 0.f;
+        biases[i] = EXPERT_BIASES && row.real ? params.down_bias[expert * HIDDEN + row.global()] : 0.f;
     }
+    const float scale = LEVELS && row.real ? params.down_scale[layer * HIDDEN + row.global()] : 1.f;
     stage_inner(tag);
     mark(DOWN_INPUT);
-    multiply_mxfp4<DOWN, DownPack, USED>([&](int row) { return shared.scratch.inner[row % USED]; },
-                                         [&](int row) { return chosen.shares[row % USED]; });
+    multiply_scaled<DOWN, DownPack, USED>([](int row) { return shared.scratch.inner.at(row % USED); },
+                                          [&](int row) { return ROUTED ? chosen.shares[row % USED] : 1.f; });
     mark(DOWN_PRODUCT);
     if (row.real) {
         float bias = 0.f;
 #pragma unroll
         for (int i = 0; i < USED; i++) bias += chosen.shares[i] * biases[i];
-        const float sum = shared.sums.row<DOWN>(shared.plan, row) * INNER_UNIT;
-        tell_value(&params.down_parts[(row.first ? 0 : HIDDEN) + row.global()], row.first ? sum + bias : sum, tag);
+        const float sum = shared.sums.row<DOWN>(shared.plan, row) * (INNER_UNIT * scale);
+        tell_value(&params.down_parts[row.part * HIDDEN + row.global()], row.part == 0 ? sum + bias : sum, tag);
     }
     // Everyone has read them: zero for the next token.
-    if (blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[(layer * EXPERTS + threadIdx.x) * SUM_STRIDE] = 0;
+    if (ROUTED && blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[(layer * EXPERTS + threadIdx.x) * SUM_STRIDE] = 0;
     mark(DOWN_FINISH);
 }
 
@@ -370,7 +438,7 @@ __device__ inline Best multiply_head(float unit, u32 step) {
     float scale = params.head_scale[min(range.begin / HeadPack::GROUPS, HEAD_TILES - 1) * TILE_ROWS + in_tile];
     Best best;
     Pieces pieces(shared.supplied);
-    product_8bit<HeadPack>(pieces, range, shared.scratch.vector, shared.zeros, [&](int tile, float2 sum) {
+    product_8bit<HeadPack>(pieces, range, shared.scratch.vector.values[0], shared.zeros, [&](int tile, float2 sum) {
         const int row = tile * TILE_ROWS + in_tile;
         const float logit = (lane.t % 2 == 0 ? sum.x : sum.y) * unit * scale;
         scale = params.head_scale[min(tile + 1, HEAD_TILES - 1) * TILE_ROWS + in_tile]; // asked for a tile ahead
@@ -456,6 +524,7 @@ __noinline__ __device__ bool head() {
 
 __device__ inline void prepare_block(const Start& start) {
     if (threadIdx.x < sizeof(shared.zeros)) shared.zeros[threadIdx.x] = 0;
+    if (threadIdx.x < USED) shared.supplied.chosen.experts[threadIdx.x] = threadIdx.x, shared.supplied.chosen.shares[threadIdx.x] = 1.f;
     if (threadIdx.x == 0) shared.marked = 0, shared.supplied.routed = shared.supplied.begun = shared.supplied.over = 0, shared.supplied.start = start;
     if (threadIdx.x < WARPS) {
         shared.supplied.used[threadIdx.x] = 0;

@@ -31,15 +31,16 @@ extern "C" __global__ void fill_8bit(u32* out, size_t words, u64 seed) {
     for (size_t i = first_index(); i < words; i += index_step()) out[i] = hash(seed + i);
 }
 
-// Tiles of `blocks` blocks. Codes are random; scales are `scale` or twice that.
-extern "C" __global__ void fill_mxfp4(u32* out, size_t words, int blocks, int scale, u64 seed) {
-    constexpr int BLOCK_WORDS = GateUpPack::BLOCK_BYTES / 4, CODE_WORDS = TILE_ROWS * 4;
+// Tiles of `blocks` blocks, whose words are so many codes and then scales. Codes are random; scales are `scales`, and random
+// where `random` has bits.
+extern "C" __global__ void fill_blocks(u32* out, size_t words, int blocks, int block_words, u32 scales, u32 random, u64 seed) {
+    constexpr int CODE_WORDS = TILE_ROWS * 4;
     for (size_t i = first_index(); i < words; i += index_step()) {
-        const int in_tile = i % (size_t)(blocks * BLOCK_WORDS);
-        const int group = in_tile / (GROUP_BLOCKS * BLOCK_WORDS);
+        const int in_tile = i % (size_t)(blocks * block_words);
+        const int group = in_tile / (GROUP_BLOCKS * block_words);
         const int group_blocks = min(GROUP_BLOCKS, blocks - group * GROUP_BLOCKS);
-        const bool codes = in_tile - group * GROUP_BLOCKS * BLOCK_WORDS < group_blocks * CODE_WORDS;
-        const u32 random = hash(seed + i);
-        out[i] = codes ? random : (random & 0x01010101u) + 0x01010101u * scale;
+        const bool codes = in_tile - group * GROUP_BLOCKS * block_words < group_blocks * CODE_WORDS;
+        const u32 bits = hash(seed + i);
+        out[i] = codes ? bits : scales + (bits & random);
     }
 }

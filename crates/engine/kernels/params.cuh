@@ -2,22 +2,22 @@
 // fills the same struct (device/cuda/params.rs): keep both in step.
 
 struct Params {
-    // Weights. Packed matrices lie in pieces (pack.cuh); vectors are f32.
-    const u8* qkv;          // (layers) packed (QKV_ROWS, HIDDEN), 8 bit
-    const float* qkv_scale; // (layers, QKV_ROWS)
-    const float* qkv_bias;  // (layers, QKV_ROWS)
-    const u8* out;          // (layers) packed (HIDDEN, Q_ROWS), 8 bit
-    const float* out_scale; // (layers, HIDDEN)
-    const float* out_bias;  // (layers, HIDDEN)
-    const u8* gate_up;      // (layers, EXPERTS) packed (2 * FFN, HIDDEN), MXFP4, rows gate and up by turns
-    const float* gate_up_bias; // (layers, EXPERTS, 2 * FFN)
-    const u8* down;            // (layers, EXPERTS) packed (HIDDEN, FFN), MXFP4
-    const float* down_bias;    // (layers, EXPERTS, HIDDEN)
-    const u8* head;            // packed (VOCAB, HIDDEN), 8 bit
+    // Weights beside the layers' matrices, below. Vectors are f32.
+    const float* qkv_scale;  // (layers, QKV_ROWS) factors on the rows' products
+    const float* qkv_bias;   // (layers, QKV_ROWS)
+    const float* out_scale;  // (layers, HIDDEN)
+    const float* out_bias;   // (layers, HIDDEN)
+    const float* gate_up_scale; // (layers, 2 * FFN), if LEVELS
+    const float* gate_up_bias;  // (layers, EXPERTS, 2 * FFN), if EXPERT_BIASES
+    const float* down_scale;    // (layers, HIDDEN), if LEVELS
+    const float* down_bias;     // (layers, EXPERTS, HIDDEN), if EXPERT_BIASES
+    const u8* head;            // packed (VOCAB, HIDDEN), rows of 8 bit
     const float* head_scale;   // (VOCAB)
     const u16* embedding;      // (VOCAB, HIDDEN) f16
     const u16* router;         // (layers, HIDDEN, EXPERTS) bf16
     const float* router_bias;  // (layers, EXPERTS)
+    const float* q_norm;       // (layers, HEAD_DIM), if HEAD_NORMS
+    const float* k_norm;       // (layers, HEAD_DIM)
     const float* attention_norm; // (layers, HIDDEN)
     const float* mixture_norm;   // (layers, HIDDEN)
     const float* final_norm;     // (HIDDEN)
@@ -30,9 +30,9 @@ struct Params {
     const u32* blocks;    // block table
 
     // Activations on their way between blocks of the grid: tagged (tagged.cuh). None may have a tag of the layers to come.
-    float* qkv_parts;     // (2, QKV_ROWS) sums of a row, by the block that has its beginning and the one after
-    float* out_parts;     // (2, HIDDEN)
-    float* down_parts;    // (2, HIDDEN)
+    float* qkv_parts;     // (SHARERS_MAX, QKV_ROWS) sums of a row, by each of the blocks that share it
+    float* out_parts;     // (SHARERS_MAX, HIDDEN)
+    float* down_parts;    // (SHARERS_MAX, HIDDEN)
     float* partial_values;  // (KV_HEADS, splits, GROUP_HEADS, HEAD_DIM) attention before the splits are merged
     float* partial_weights; // (KV_HEADS, splits, GROUP_HEADS, 2) largest score, sum of powers
     float* attended;      // (Q_ROWS)
@@ -54,9 +54,20 @@ struct Params {
 
 constexpr u32 ODD_LOGIT = ~0u;
 
+// The packed matrices of each layer (pack.cuh), in the order of the stages: where each lies, and in the lowest bit whether
+// its levels have 8 bits.
+constexpr int LAYER_MATRICES = 4; // qkv (QKV_ROWS, HIDDEN), out (HIDDEN, Q_ROWS); of each expert gate and up by turns
+                                  // (2 * FFN, HIDDEN), and down (HIDDEN, FFN)
+
 extern "C" {
 __constant__ Params params;
+__constant__ u64 matrices[LAYERS][LAYER_MATRICES];
 }
+
+__device__ inline const u8* matrix_of(int layer, int stage) { return (const u8*)(matrices[layer][stage] & ~1ull); }
+// WIDE_STAGES has a bit for each that any layer has with 8 bits: no code is there for what a model does not have.
+__host__ __device__ constexpr bool may_be_wide(int stage) { return WIDE_STAGES >> stage & 1; }
+__device__ inline bool is_wide(int layer, int stage) { return may_be_wide(stage) && matrices[layer][stage] & 1ull; }
 
 // What differs from launch to launch: the twin of `Start` in device/cuda/params.rs.
 struct Start {

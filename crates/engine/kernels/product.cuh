@@ -2,7 +2,9 @@
 //
 // An instruction takes 16 rows of weights and eight columns of "vectors". Here the columns are blocks of the one vector:
 // lane 4 * g + t feeds block t of the weights, and column pair t is zero but for block t, so lane t gets the sum of its own
-// block only, and can give it its own MXFP4 scale.
+// block only, and can give it its own scale.
+//
+// Levels do not begin at 0: what they begin at meets the sum of the block's values, which is staged beside them.
 //
 // 8-bit rows meet a vector of 16-bit integers with one scale, split into two signed bytes: x = 256 * high + low, the two
 // columns of a pair. They have one scale a row, and sum on from block to block.
@@ -95,7 +97,7 @@ __device__ inline void product_8bit(Pieces& pieces, Range range, const u8* vecto
     }
 }
 
-// ---- MXFP4
+// ---- Blocks with scales
 
 __device__ inline void mma_f16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -115,9 +117,12 @@ struct Halves {
         pairs[3] = (word << 9 & REST) | (word << 2 & SIGNS);
     }
 };
-constexpr float HALVES_UNIT = 16384.f; // 2^14
 
-struct Weights4 {
+// What a lane holds of a group. `times` adds the two rows' products with its block, in units of 1 / UNIT.
+template <class Format> struct Held;
+
+template <> struct Held<Mxfp4> {
+    static constexpr float UNIT = 16384.f; // 2^14: `Halves`
     uint4 w[2]; // (row half) codes of a block
     u32 scales; // (row half) one byte each
     __device__ void load(const u8* group, Lane lane, int blocks) {
@@ -132,8 +137,7 @@ struct Weights4 {
         mma_f16(d, upper.pairs[0], lower.pairs[0], upper.pairs[1], lower.pairs[1], x.x, x.y);
         mma_f16(d, upper.pairs[2], lower.pairs[2], upper.pairs[3], lower.pairs[3], x.z, x.w);
     }
-    // Adds the two rows' products with the block, in units of 2^-14.
-    __device__ void times(const uint4 (&x)[4], float2& sum) const {
+    __device__ void times(const uint4 (&x)[4], float, float2& sum) const {
         float d[4] = {0.f, 0.f, 0.f, 0.f};
         step(w[0].x, w[1].x, x[0], d);
         step(w[0].y, w[1].y, x[1], d);
@@ -144,10 +148,92 @@ struct Weights4 {
     }
 };
 
-// Multiplies this warp's pieces of MXFP4 matrices. `ROWS` rows of groups, one an expert, make up a tile of sums;
-// `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum.
+// A level alone in 16 bits is an f16, 2^-24 times the level; scales in f16 are 2^24 times what they are.
+struct LevelScales {
+    uint2 of_rows; // (row half) scale, minimum
+    __device__ void load(const u8* at, Lane lane, int blocks) {
+        of_rows = *(const uint2*)(at + lane.index(blocks) * 8);
+        if (lane.t >= blocks) of_rows = make_uint2(0, 0);
+    }
+    static __device__ float one(u32 both, float product, float block_sum) {
+        return f16_to_f32((u16)both) * product + f16_to_f32((u16)(both >> 16)) * block_sum;
+    }
+    __device__ void add(float first, float second, float block_sum, float2& sum) const {
+        sum.x += one(of_rows.x, first, block_sum);
+        sum.y += one(of_rows.y, second, block_sum);
+    }
+};
+
+// Levels at bit 4 are 2^-20 of themselves: they have a sum of their own.
+template <> struct Held<Levels4> {
+    static constexpr float UNIT = 1.f;
+    uint4 w[2]; // (row half)
+    u32 scales; // (row half) scale, sixteenths of the level that means 0
+    __device__ void load(const u8* group, Lane lane, int blocks) {
+        const int index = lane.index(blocks);
+        w[0] = *(const uint4*)(group + index * 16);
+        w[1] = *(const uint4*)(group + index * 16 + blocks * 128);
+        scales = *(const u32*)(group + blocks * 256 + index * 4);
+        if (lane.t >= blocks) scales = 0;
+    }
+    static __device__ void step(u32 top, u32 bottom, uint4 x, float (&d)[4], float (&e)[4]) {
+        constexpr u32 LOW = 0x000F000Fu, HIGH = 0x00F000F0u;
+        const u32 next_top = top >> 8, next_bottom = bottom >> 8;
+        mma_f16(d, top & LOW, bottom & LOW, next_top & LOW, next_bottom & LOW, x.x, x.z);
+        mma_f16(e, top & HIGH, bottom & HIGH, next_top & HIGH, next_bottom & HIGH, x.y, x.w);
+    }
+    __device__ void times(const uint4 (&x)[4], float block_sum, float2& sum) const {
+        float d[4] = {0.f, 0.f, 0.f, 0.f}, e[4] = {0.f, 0.f, 0.f, 0.f};
+        step(w[0].x, w[1].x, x[0], d, e);
+        step(w[0].y, w[1].y, x[1], d, e);
+        step(w[0].z, w[1].z, x[2], d, e);
+        step(w[0].w, w[1].w, x[3], d, e);
+        const float sixteenth = block_sum / 16.f;
+        const auto byte = [&](int index) { return (float)(scales >> 8 * index & 0xFFu); };
+        const auto product = [](float low, float high) { return 16777216.f * low + 1048576.f * high; };
+        sum.x += byte(0) * (product(d[0], e[0]) - byte(1) * sixteenth);
+        sum.y += byte(2) * (product(d[2], e[2]) - byte(3) * sixteenth);
+    }
+};
+
+template <> struct Held<Levels8> {
+    static constexpr float UNIT = 1.f;
+    Weights8 levels;
+    LevelScales scales;
+    __device__ void load(const u8* group, Lane lane, int blocks) {
+        levels.load(group, lane, blocks);
+        scales.load(group + blocks * 512, lane, blocks);
+    }
+    static __device__ void step(u32 top, u32 bottom, u32 x0, u32 x1, float (&d)[4]) {
+        const u32 first = 0x4140, second = 0x4342; // bytes with zeros between them
+        mma_f16(d, __byte_perm(top, 0, first), __byte_perm(bottom, 0, first), __byte_perm(top, 0, second),
+                __byte_perm(bottom, 0, second), x0, x1);
+    }
+    __device__ void times(const uint4 (&x)[4], float block_sum, float2& sum) const {
+        float d[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint4 top = levels.w[0][i], bottom = levels.w[1][i];
+            step(top.x, bottom.x, x[2 * i].x, x[2 * i].y, d);
+            step(top.y, bottom.y, x[2 * i].z, x[2 * i].w, d);
+            step(top.z, bottom.z, x[2 * i + 1].x, x[2 * i + 1].y, d);
+            step(top.w, bottom.w, x[2 * i + 1].z, x[2 * i + 1].w, d);
+        }
+        scales.add(d[0], d[2], block_sum, sum);
+    }
+};
+
+// A staged f16 vector and the sums of its blocks.
+struct Vector16 {
+    const u8* values;
+    const float* sums;
+};
+
+// Multiplies this warp's pieces of matrices whose blocks have scales. `ROWS` rows of groups, one an expert, make up a tile of
+// sums; `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum.
 template <class P, int ROWS, class Vector, class Weight, class Finish>
-__device__ inline void product_mxfp4(Pieces& pieces, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
+__device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
+    using Lanes = Held<typename P::Format>;
     const Lane lane;
     int row = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     float2 sum = {0.f, 0.f};
@@ -155,33 +241,35 @@ __device__ inline void product_mxfp4(Pieces& pieces, Range range, const u8* zero
         const int count = P::piece_groups(group, left);
         const bool last = group + count == P::GROUPS;
         const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
-        const Staged staged(vector(row), zeros, lane, 0);
+        const Vector16 input = vector(row);
+        const Staged staged(input.values, zeros, lane, 0);
+        const float* block_sums = input.sums + group * GROUP_BLOCKS + lane.t;
         const u8* slot = pieces.use();
         float2 part = {0.f, 0.f};
         uint4 x[4], y[4];
-        Weights4 first;
-        if (count == 2) {
+        Lanes first;
+        if (P::PAIRS && count == 2) {
             constexpr bool WHOLE = P::GROUPS % 2 != 0; // the tail is never the second of two
-            Weights4 second;
+            Lanes second;
             first.load(slot, lane, GROUP_BLOCKS);
             second.load(slot + P::GROUP_BYTES, lane, WHOLE ? GROUP_BLOCKS : blocks);
             pieces.release();
             staged.load(group, x);
-            first.times(x, part);
+            first.times(x, block_sums[0], part);
             staged.load(group + 1, y);
-            second.times(y, part);
+            second.times(y, block_sums[GROUP_BLOCKS], part);
         } else {
             first.load(slot, lane, blocks);
             pieces.release();
             staged.load(group, x);
-            first.times(x, part);
+            first.times(x, block_sums[0], part);
         }
         const float w = weight(row);
         sum.x += w * part.x, sum.y += w * part.y;
         left -= count;
         row += last;
         if (left == 0 || (last && row % ROWS == 0)) {
-            finish((row - last) / ROWS, over_lanes({HALVES_UNIT * sum.x, HALVES_UNIT * sum.y}));
+            finish((row - last) / ROWS, over_lanes({Lanes::UNIT * sum.x, Lanes::UNIT * sum.y}));
             sum = {0.f, 0.f};
         }
         group = last ? 0 : group + count;
@@ -190,16 +278,15 @@ __device__ inline void product_mxfp4(Pieces& pieces, Range range, const u8* zero
 
 // ---- Sums of a tile over the warps of a block
 
-// A warp's groups touch at most two tiles.
 struct TileSums {
-    static constexpr int AT_ONCE = 4;
-    float sums[WARPS][2][TILE_ROWS];
+    static constexpr int AT_ONCE = 4, TILES = most_of_stages(warp_tiles_max);
+    float sums[WARPS][TILES][TILE_ROWS];
 
-    // Takes a warp's sums of a tile: the first one it touches, or the one after.
+    // Takes a warp's sums of a tile: the first one it touches, or one after.
     template <Stage STAGE> __device__ void put(Range range, int tile, float2 sum) {
         const Lane lane;
         if (lane.t != 0) return;
-        float* at = sums[warp_id()][tile != range.begin / tile_groups(STAGE)];
+        float* at = sums[warp_id()][tile - range.begin / tile_groups(STAGE)];
         at[lane.g] = sum.x, at[lane.g + 8] = sum.y;
     }
 
@@ -211,7 +298,8 @@ struct TileSums {
     // A row's sum over all warps, in their order.
     template <Stage STAGE> __device__ float row(const Plan& plan, const Row& row) const {
         const TileWarps warps = plan.tiles[STAGE][row.index];
-        float sum = sums[warps.first][warps.second][row.in_tile];
+        float sum = sums[warps.first][warps.place][row.in_tile];
+#pragma unroll 1
         for (int first = warps.first + 1; first <= warps.last; first += AT_ONCE) {
             float parts[AT_ONCE];
 #pragma unroll

@@ -3,10 +3,13 @@
 // will use them, and as soon as a slot is free. Weights do not change, so the rings run ahead over layers and tokens. Only
 // experts' pieces must wait until the router has chosen, and cached tokens until the step has begun.
 
-constexpr int SLOT_BYTES = 2176; // one group of 8 bit (2048), two of MXFP4, or keys or values of 16 tokens (2048)
-static_assert(SLOT_BYTES >= OutPack::GROUP_BYTES && SLOT_BYTES >= 2 * GateUpPack::GROUP_BYTES, "a slot holds any piece");
+// What one group of 8 bit takes (2048, or 2304 with scales), two of 4 bit, or a part of a unit of cached tokens (2048).
+constexpr int SLOT_BYTES = GateUpPack::PIECE_BYTES;
+static_assert(SLOT_BYTES >= HeadPack::PIECE_BYTES && SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= CachedUnits::PART_BYTES &&
+                  SLOT_BYTES >= (LEVELS ? Wide<DownPack>::PIECE_BYTES : 0),
+              "a slot holds any piece");
 // Pieces in a ring up to which those of a later stage are brought: memory first serves whom the others wait for.
-constexpr int AHEAD = 3;
+constexpr int AHEAD = LEVELS ? 4 : 3;
 constexpr int SERVED = WARPS / BRINGERS; // warps, by one that brings
 static_assert(SERVED <= LANES && SERVED * BRINGERS == WARPS, "a lane for each warp");
 
@@ -74,7 +77,7 @@ struct Supply {
         run = 0, entered = filled;
         if (stage == KV) {
             units = CachedUnits(at.start.position + step, layer, warp);
-            next = 0, end = 2 * units.count;
+            next = 0, end = CachedUnits::PARTS * units.count;
         } else {
             const Range range = plan.warps[stage][warp];
             next = range.begin, end = range.end;
@@ -100,44 +103,54 @@ struct Supply {
 
     // Whether it is known what the located run is.
     __device__ bool known() const {
-        if (stage == GATE_UP || stage == DOWN) return at.is_routed(layers);
+        if (ROUTED && (stage == GATE_UP || stage == DOWN)) return at.is_routed(layers);
         return stage != KV || read_again(at.begun) > step;
     }
 
     // Of an expert's run only the place in its matrix was located.
     __device__ void find_expert() {
         const int expert = *(volatile const int*)&at.chosen.experts[chosen];
-        from += (size_t)expert * (stage == GATE_UP ? (size_t)GATE_UP_TILES * GateUpPack::TILE_BYTES : (size_t)HIDDEN_TILES * DownPack::TILE_BYTES);
+        from += expert * (stage == GATE_UP ? expert_bytes<GATE_UP, GateUpPack>(GATE_UP_TILES) : expert_bytes<DOWN, DownPack>(HIDDEN_TILES));
         chosen = NONE;
     }
 
-    template <class P> __device__ void locate(const u8* matrices, int tile) {
-        group = next % P::GROUPS, groups = P::GROUPS, pairs = P::MXFP4;
-        from = matrices + (size_t)tile * P::TILE_BYTES + group * P::GROUP_BYTES;
+    template <Stage STAGE, class P> __device__ size_t expert_bytes(int tiles) const {
+        return (size_t)tiles * (is_wide(layer, STAGE) ? Wide<P>::TILE_BYTES : P::TILE_BYTES);
+    }
+
+    template <class P> __device__ void locate(const u8* matrix, int tile) {
+        group = next % P::GROUPS, groups = P::GROUPS, pairs = P::PAIRS;
+        from = matrix + (size_t)tile * P::TILE_BYTES + group * P::GROUP_BYTES;
         run = min(P::GROUPS - group, end - next);
         bytes = P::GROUP_BYTES, missing = P::TAIL_MISSES;
         next += run;
+    }
+
+    // In this layer's matrix.
+    template <Stage STAGE, class P> __device__ void locate(int tile) {
+        if (is_wide(layer, STAGE)) locate<Wide<P>>(matrix_of(layer, STAGE), tile);
+        else locate<P>(matrix_of(layer, STAGE), tile);
     }
 
     // Finds the next run of groups.
     __device__ bool locate() {
         if (!advance()) return false;
         if (stage == QKV) {
-            locate<QkvPack>(params.qkv, layer * QKV_TILES + next / QkvPack::GROUPS);
+            locate<QKV, QkvPack>(next / QkvPack::GROUPS);
         } else if (stage == KV) {
             from = (const u8*)units.take();
-            run = 2, pairs = false, group = 0, groups = 2, bytes = CachedUnits::BYTES / 2, missing = 0;
+            run = groups = CachedUnits::PARTS, pairs = false, group = 0, bytes = CachedUnits::PART_BYTES, missing = 0;
             next += run;
         } else if (stage == OUT) {
-            locate<OutPack>(params.out, layer * HIDDEN_TILES + next / OutPack::GROUPS);
+            locate<OUT, OutPack>(next / OutPack::GROUPS);
         } else if (stage == GATE_UP) {
             const int row = next / GateUpPack::GROUPS;
-            chosen = row / GATE_UP_TILES;
-            locate<GateUpPack>(params.gate_up, layer * EXPERTS * GATE_UP_TILES + row % GATE_UP_TILES);
+            if (ROUTED) chosen = row / GATE_UP_TILES;
+            locate<GATE_UP, GateUpPack>(row % GATE_UP_TILES);
         } else if (stage == DOWN) {
             const int row = next / DownPack::GROUPS;
-            chosen = row % USED;
-            locate<DownPack>(params.down, layer * EXPERTS * HIDDEN_TILES + row / USED);
+            if (ROUTED) chosen = row % USED;
+            locate<DOWN, DownPack>(row / USED);
         } else {
             locate<HeadPack>(params.head, next / HeadPack::GROUPS);
         }
@@ -150,7 +163,7 @@ struct Supply {
         const u32 used = read_again(at.used[warp]);
         const bool early = (int)(used - entered) < 0; // the warp is still in an earlier stage
         if (filled - used >= (early ? AHEAD : SLOTS) || !known()) return false;
-        if (chosen != NONE) find_expert();
+        if (ROUTED && chosen != NONE) find_expert();
         const int count = pairs && group % 2 == 0 && run > 1 ? 2 : 1;
         group += count, run -= count;
         const u32 size = count * bytes - (group == groups ? missing : 0);

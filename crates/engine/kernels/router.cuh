@@ -8,8 +8,7 @@ constexpr int COUNT_BITS = 8;
 constexpr int SUM_STRIDE = 16; // sums of one line would wait for one another
 static_assert(GRID < 1 << COUNT_BITS, "the blocks can be counted");
 constexpr int EXPERTS_OF_LANE = div_up(EXPERTS, LANES);
-constexpr int OUT_TILES_MAX = 3; // that a block's groups of the attention's output touch
-constexpr int OUT_ROWS_MAX = OUT_TILES_MAX * TILE_ROWS;
+constexpr int OUT_ROWS_MAX = block_tiles_max(OUT) * TILE_ROWS; // that a block has some groups of
 
 // Consecutive lanes share the rows of a block for one expert.
 __host__ __device__ constexpr int router_parts() {
@@ -26,6 +25,7 @@ struct RouterWeights {
 
     // Rows from `first_row` up to `end_row` are the block's.
     __device__ RouterWeights(const u16* router, int first_row, int end_row) {
+        if constexpr (!ROUTED) return;
         const int expert = threadIdx.x / ROUTER_PARTS, part = threadIdx.x % ROUTER_PARTS;
 #pragma unroll
         for (int i = 0; i < ROUTER_PART_ROWS; i++) {
@@ -37,6 +37,7 @@ struct RouterWeights {
 
     // `values`: (OUT_ROWS_MAX) this block's shares of the residual stream, times the norm's weight.
     __device__ void add(const float* values, u64* sums) const {
+        if constexpr (!ROUTED) return;
         const int expert = threadIdx.x / ROUTER_PARTS, part = threadIdx.x % ROUTER_PARTS;
         float sum = 0.f;
 #pragma unroll
@@ -81,6 +82,7 @@ struct Router {
 
     // What never changes is asked for before the sums are known.
     __device__ explicit Router(const float* router_bias) {
+        if constexpr (!ROUTED) return;
 #pragma unroll
         for (int i = 0; i < EXPERTS_OF_LANE; i++) {
             const int expert = i * LANES + lane_id();

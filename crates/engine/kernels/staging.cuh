@@ -1,7 +1,7 @@
 // Every block computes the inputs of its products itself, all blocks the same: it costs less than another barrier.
 
 constexpr int VALUES = 8; // consecutive values that one thread stages
-constexpr float LEVELS = 32512.f; // 127 * 256: the largest 16-bit value whose high byte fits
+constexpr float LEVELS_MOST = 32512.f; // 127 * 256: the largest 16-bit value whose high byte fits
 
 __host__ __device__ constexpr int staged_blocks(int cols) { return div_up(cols / BLOCK_COLS, GROUP_BLOCKS) * GROUP_BLOCKS; }
 __host__ __device__ constexpr int staged_bytes(int cols) { return staged_blocks(cols) * 64; }
@@ -39,12 +39,11 @@ struct Values {
         for (int i = 0; i < VALUES; i++) values.v[i] = asked.value(i);
         return values;
     }
-    // Stores them as f16 at place `index * VALUES` of a staged vector.
-    __device__ void stage_f16(u8* vector, int index, float factor) const {
+    __device__ uint4 halves(float factor) const {
         u32 words[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) words[i] = f32_to_f16(v[2 * i] * factor) | (u32)f32_to_f16(v[2 * i + 1] * factor) << 16;
-        ((uint4*)vector)[index] = make_uint4(words[0], words[1], words[2], words[3]);
+        for (int i = 0; i < 4; i++) words[i] = pack_f16(v[2 * i] * factor, v[2 * i + 1] * factor);
+        return make_uint4(words[0], words[1], words[2], words[3]);
     }
     __device__ void write(float* at) const {
         ((float4*)at)[0] = *(const float4*)v;
@@ -71,6 +70,21 @@ struct Values {
     }
 };
 
+// Stores values as f16 at place `index * VALUES` of a staged vector, and the sum of each block's as they are stored. Whole
+// warps call it, for consecutive places.
+__device__ inline void stage_halves(u8* vector, float* sums, int index, uint4 halves, bool real) {
+    if (real) ((uint4*)vector)[index] = halves;
+    if constexpr (!LEVELS) return;
+    const u32 words[4] = {halves.x, halves.y, halves.z, halves.w};
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum += f16_to_f32((u16)words[i]) + f16_to_f32((u16)(words[i] >> 16));
+    constexpr int RUNS = BLOCK_COLS / VALUES; // of a block
+#pragma unroll
+    for (int step = 1; step < RUNS; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (real && index % RUNS == 0) sums[index / RUNS] = sum;
+}
+
 // Sum and maximum over the block, the same in every thread.
 __device__ inline float2 block_sum_max(float2 (&of_warps)[WARPS], float sum, float most) {
     sum = warp_sum(sum), most = warp_max(most);
@@ -81,7 +95,7 @@ __device__ inline float2 block_sum_max(float2 (&of_warps)[WARPS], float sum, flo
     return make_float2(sum, most);
 }
 
-__device__ inline float levels_factor(float most) { return most > 0.f ? __fdividef(LEVELS, most) : 0.f; }
+__device__ inline float levels_factor(float most) { return most > 0.f ? __fdividef(LEVELS_MOST, most) : 0.f; }
 
 // A thread's part of the residual stream and of the norm's weight. Threads past the end have zeros.
 struct NormInput {
@@ -99,22 +113,32 @@ struct NormInput {
         if (real) x = Values::read(residual + threadIdx.x * VALUES);
     }
 
-    // x += what one or two blocks summed up for each row of a stage
+    // x += what the blocks that share it summed up for each row of a stage
     template <Stage STAGE> __device__ void add(float* residual, const float* parts, Tag tag) {
         static_assert(TILE_ROWS % VALUES == 0, "a run is of one tile");
+        constexpr int SHARERS = sharers_max<STAGE>();
         const int at = threadIdx.x * VALUES, first_of_warp = warp_id() * LANES * VALUES;
         if (first_of_warp < HIDDEN) wait_gently(parts + first_of_warp, [&](u32 word) { return tag.in(word); });
         if (!real) return;
-        const bool shared_tile = has_two_blocks<STAGE>(at / TILE_ROWS);
-        Asked first, second;
-        first.nothing(tag), second.nothing(tag);
-        bool one = true, two = shared_tile; // are missing
+        const int count = sharers<STAGE>(at / TILE_ROWS);
+        Asked asked[SHARERS];
+        bool missing[SHARERS], some;
+#pragma unroll
+        for (int i = 0; i < SHARERS; i++) asked[i].nothing(tag), missing[i] = i < count;
         do {
-            if (one) first.ask(parts + at);
-            if (two) second.ask(parts + HIDDEN + at);
-            one = one && !first.there(tag), two = two && !second.there(tag);
-        } while (one || two);
-        for (int i = 0; i < VALUES; i++) x.v[i] += first.value(i) + second.value(i);
+            some = false;
+#pragma unroll
+            for (int i = 0; i < SHARERS; i++)
+                if (missing[i]) asked[i].ask(parts + i * HIDDEN + at);
+#pragma unroll
+            for (int i = 0; i < SHARERS; i++) {
+                missing[i] = missing[i] && !asked[i].there(tag);
+                some |= missing[i];
+            }
+        } while (some);
+#pragma unroll
+        for (int part = 0; part < SHARERS; part++)
+            for (int i = 0; i < VALUES; i++) x.v[i] += asked[part].value(i);
         x.write(residual + at);
     }
 

@@ -14,16 +14,19 @@ struct Tag {
     __device__ bool in(u32 word) const { return (word & 3u) == bits; }
     __device__ bool in(uint4 words) const { return in(words.x) && in(words.y) && in(words.z) && in(words.w); }
 
-    // In two f16 below 1 the upper bit of the exponent, which is zero.
-    static constexpr u32 HALVES_MASK = 0x40004000u;
-    __device__ u32 in_halves() const { return bits << 14 & 0x4000u | bits << 29 & 0x40000000u; }
-    __device__ u32 put_halves(u32 halves) const { return halves & ~HALVES_MASK | in_halves(); }
+    // In two f16 the lowest bit of each.
+    static constexpr u32 HALVES_MASK = 0x00010001u;
+    __device__ u32 in_halves() const { return bits & 1u | bits << 15 & 0x10000u; }
+    __device__ u32 put_halves(u32 halves) const { return halves + HALVES_MASK & ~HALVES_MASK | in_halves(); }
     __device__ bool in_halves(u32 word) const { return ((word ^ in_halves()) & HALVES_MASK) == 0; }
     __device__ bool in_halves(uint4 words) const {
         const u32 mine = in_halves();
         return (((words.x ^ mine) | (words.y ^ mine) | (words.z ^ mine) | (words.w ^ mine)) & HALVES_MASK) == 0;
     }
 };
+
+// The largest f16 that the tag's rounding does not make infinite.
+constexpr float HALF_MAX = 65472.f;
 
 // Without its tag.
 __device__ inline float untagged(u32 word) { return __uint_as_float(word & ~3u); }

@@ -3,6 +3,8 @@
 mod common;
 
 use flint_engine::device::cuda::{Shape, compile_operations, machine_code};
+use flint_engine::load::MadeUp;
+use flint_engine::model::config::{Rope, RopePairs};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -27,15 +29,29 @@ fn operations_compile_for_every_card_that_can_run_them() {
     }
 }
 
+fn compile(shape: &Shape, arch: &str) {
+    let code = machine_code(shape, arch, None).unwrap_or_else(|error| panic!("{arch}: {error}"));
+    assert!(code.starts_with(b"\x7fELF"), "{arch}: no machine code");
+}
+
 #[test]
 fn kernels_compile_for_every_card_that_can_run_them() {
     load_compiler();
-    for name in ["gpt-oss-20b", "gpt-oss-120b"] {
+    for name in MadeUp::NAMES {
         // With the multiprocessors of an H200, a B200 and an RTX 5090.
         for (arch, multiprocessors) in [("sm_90a", 132), ("sm_100a", 148), ("sm_120", 170)] {
-            let shape = Shape::named(name, multiprocessors).unwrap();
-            let code = machine_code(&shape, arch, None).unwrap_or_else(|error| panic!("{arch}: {error}"));
-            assert!(code.starts_with(b"\x7fELF"), "{arch}: no machine code");
+            compile(&Shape::named(name, multiprocessors).unwrap(), arch);
         }
     }
+}
+
+/// What files have that made-up models have not: levels of 8 bits in some layers, pairs of neighbours that turn.
+#[test]
+fn kernels_compile_for_what_files_have() {
+    load_compiler();
+    let dense = Shape::named("qwen2.5-coder-1.5b", 132).unwrap();
+    compile(&Shape { wide_stages: 0b1111, ..dense.clone() }, "sm_90a");
+    let rope = Rope { pairs: RopePairs::Adjacent, ..dense.rope.clone() };
+    compile(&Shape { rope, head_norms: true, ..dense }, "sm_90a");
+    compile(&Shape { wide_stages: 0b1100, ..Shape::named("qwen3-coder-30b-a3b", 132).unwrap() }, "sm_90a");
 }

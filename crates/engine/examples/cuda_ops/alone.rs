@@ -1,5 +1,5 @@
-//! A gpt-oss model whose lone tokens come from the decode step in one kernel: against `plain`, against the general path
-//! through forks, truncations and company, stopped in mid-run, and timed.
+//! Models whose lone tokens come from the decode step in one kernel: against `plain`, against the general path through forks,
+//! truncations and company, stopped in mid-run, and timed.
 
 use super::cuda;
 use crate::common::{request, run, tokens_of};
@@ -35,6 +35,30 @@ fn narrow(layers: usize) -> MadeUp {
     let full = full_width(layers, 4, 4096);
     let config = Config { hidden: 288, heads: 16, kv_heads: 2, ffn: 224, ..full.config.clone() };
     MadeUp { config, ..full }
+}
+
+/// A dense model of a published shape, with fewer layers and tokens.
+fn dense(name: &str, layers: usize) -> MadeUp {
+    let made_up = MadeUp::named(name).unwrap();
+    MadeUp { config: Config { layers, vocab: 8192, ..made_up.config.clone() }, tied: false, ..made_up }
+}
+
+/// Seven query heads a KV head, and rows that many blocks share.
+fn narrow_dense(layers: usize, matrices: Format) -> MadeUp {
+    let full = dense("qwen2.5-coder-7b", layers);
+    let config =
+        Config { hidden: 512, heads: 14, kv_heads: 2, ffn: 1280, vocab: 4096, ..full.config.clone() };
+    MadeUp { config, matrices, ..full }
+}
+
+/// Experts with head norms: as many as are used, so no rounding can change the choice.
+fn narrow_experts(layers: usize, hidden: usize) -> MadeUp {
+    let full = MadeUp::named("qwen3-coder-30b-a3b").unwrap();
+    let experts = Some(Experts { count: 8, used: 8, normalize: true });
+    let sizes = if hidden < full.config.hidden { (8, 2, 256) } else { (32, 4, 768) };
+    let (heads, kv_heads, ffn) = sizes;
+    let narrow = Config { layers, hidden, heads, kv_heads, ffn, vocab: 4096, experts, ..full.config.clone() };
+    MadeUp { config: narrow, ..full }
 }
 
 fn load<D: Device + 'static>(made_up: &MadeUp, device: D, blocks: usize) -> Loaded<D> {
@@ -148,16 +172,35 @@ fn one(tokens: &[u32], position: usize, table: &[u32]) -> Batch {
     batch
 }
 
+fn given(position: usize, vocab: usize) -> u32 {
+    ((position * 7919 + 13 * position * position) % vocab) as u32
+}
+
+/// Given tokens beside another device: `prompt` at once, then `count` alone.
+fn beside_device<D: Device + 'static>(
+    name: &str,
+    made_up: &MadeUp,
+    device: D,
+    (prompt, count): (usize, usize),
+    tolerance: f64,
+) -> usize {
+    let Some(mut beside) = Beside::new(made_up, device, BLOCKS) else { return 1 };
+    let table: Vec<u32> = (0..BLOCKS as u32).rev().collect();
+    let tokens: Vec<u32> =
+        (0..prompt + count).map(|position| given(position, made_up.config.vocab)).collect();
+    if prompt > 0 {
+        beside.pass(&one(&tokens[..prompt], 0, &table));
+    }
+    for position in prompt..prompt + count {
+        beside.pass(&one(&tokens[position..=position], position, &table));
+    }
+    beside.alone = count;
+    beside.report(name, tolerance)
+}
+
 /// Given tokens, one a pass, beside `plain`.
 fn against_plain(name: &str, made_up: &MadeUp, positions: usize, tolerance: f64) -> usize {
-    let Some(mut beside) = Beside::new(made_up, Plain::default(), BLOCKS) else { return 1 };
-    let table: Vec<u32> = (0..BLOCKS as u32).rev().collect();
-    for position in 0..positions {
-        let token = ((position * 7919 + 13 * position * position) % made_up.config.vocab) as u32;
-        beside.pass(&one(&[token], position, &table));
-    }
-    beside.alone = positions;
-    beside.report(name, tolerance)
+    beside_device(name, made_up, Plain::default(), (0, positions), tolerance)
 }
 
 /// Prefill, alone, with company, alone, guesses, a fork, a truncation: beside the general path, fed with what that one finds
@@ -300,7 +343,7 @@ fn stop(made_up: &MadeUp) -> usize {
 }
 
 /// Milliseconds a token at `depth`, by the way that the product goes.
-fn pace(loaded: Loaded<Cuda>, name: &str, depth: usize, sampling: &Sampling) {
+pub fn pace(loaded: Loaded<Cuda>, name: &str, depth: usize, sampling: &Sampling) {
     let mut engine = Engine::new(Box::new(loaded));
     for round in 0..3u64 {
         let prompt: Vec<u32> = (0..depth as u64).map(|i| ((i * 7919 + round * 31) % 4000) as u32).collect();
@@ -342,6 +385,41 @@ pub fn check() -> usize {
         + stop(&full_width(24, 4, 8192))
 }
 
+/// What 8-bit rows of the head may cost, on weights of 4 bits.
+const HEAD_TOLERANCE: f64 = 2e-2;
+
+/// Levels of 8 bits whose rows have one scale are exact on both sides; of Q4_K the head is rounded, of bf16 everything. Narrow
+/// models beside `plain`, full widths beside the general path: `plain` makes every weight up anew for every token.
+pub fn check_levels() -> usize {
+    let _held = cuda();
+    let narrow = |name: &str, made_up: &MadeUp, tolerance: f64| {
+        beside_device(name, made_up, Plain::default(), (300, 12), tolerance)
+    };
+    let wide = |name: &str, made_up: &MadeUp, tolerance: f64| {
+        beside_device(name, made_up, cuda().replaying(), (300, 40), tolerance)
+    };
+    let small = "qwen2.5-coder-1.5b";
+    let bf16 = MadeUp { matrices: Format::Bf16, ..dense(small, 2) };
+    let exact = MadeUp { matrices: Format::Q8_0, ..dense(small, 2) };
+    narrow("narrow, 4 layers, levels of 8 bits", &narrow_dense(4, Format::Q8_0), TOLERANCE)
+        + narrow("narrow, 3 layers, Q4_K", &narrow_dense(3, Format::Q4K), HEAD_TOLERANCE)
+        + narrow("narrow, experts and head norms, Q4_K", &narrow_experts(4, 512), HEAD_TOLERANCE)
+        + wide("two layers of 1.5B, levels of 8 bits", &exact, TOLERANCE)
+        + wide("two layers of 1.5B, Q4_K", &dense(small, 2), HEAD_TOLERANCE)
+        + wide("two layers of 1.5B, bf16", &bf16, HEAD_TOLERANCE)
+        + wide("two layers of 7B, Q4_K", &dense("qwen2.5-coder-7b", 2), HEAD_TOLERANCE)
+        + wide("two layers of 30B, all experts, Q4_K", &narrow_experts(2, 2048), HEAD_TOLERANCE)
+        + continuity(
+            "narrow: prefill, company, guesses, fork, cut",
+            &narrow_dense(4, Format::Q4K),
+            HEAD_TOLERANCE,
+        )
+        + continuity("narrow experts, the same", &narrow_experts(4, 512), HEAD_TOLERANCE)
+        + continuity("four layers of 1.5B, the same", &dense(small, 4), HEAD_TOLERANCE)
+        + answers(&dense(small, 4))
+        + stop(&dense(small, 28))
+}
+
 pub fn time(name: &str, depth: usize) -> usize {
     let Some(made_up) = MadeUp::named(name) else { return 1 };
     let made = |device: Cuda| {
@@ -367,9 +445,22 @@ pub fn time(name: &str, depth: usize) -> usize {
 /// The decode kernel for every shape here, on a card like an H200.
 pub fn compile(arch: &str, folder: &Path) -> usize {
     const MULTIPROCESSORS: usize = 132;
-    let shapes =
-        [narrow(4), narrow(3), full_width(2, 8, 8192), full_width(4, 4, 8192), full_width(24, 4, 8192)];
-    let named = ["gpt-oss-20b", "gpt-oss-120b"].into_iter().filter_map(MadeUp::named);
+    let shapes = [
+        narrow(4),
+        narrow(3),
+        full_width(2, 8, 8192),
+        full_width(4, 4, 8192),
+        full_width(24, 4, 8192),
+        narrow_dense(4, Format::Q4K),
+        narrow_dense(3, Format::Q4K),
+        narrow_experts(4, 512),
+        narrow_experts(2, 2048),
+        dense("qwen2.5-coder-1.5b", 2),
+        dense("qwen2.5-coder-1.5b", 4),
+        dense("qwen2.5-coder-1.5b", 28),
+        dense("qwen2.5-coder-7b", 2),
+    ];
+    let named = MadeUp::NAMES.into_iter().filter_map(MadeUp::named);
     let tiny = ModelFile::open(&files("gpt-oss-heads")[0]).unwrap().config;
     let configs = shapes.into_iter().chain(named).map(|made_up| made_up.config).chain([tiny]);
     let failed = |config: Config| {

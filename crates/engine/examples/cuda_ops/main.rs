@@ -3,7 +3,8 @@
 //!     cuda_ops check               every operation, bits, the golden models
 //!     cuda_ops small               the cases that a memory checker goes through in a minute
 //!     cuda_ops fault               a worker whose card fails is replaced, and its answer is whole
-//!     cuda_ops alone               gpt-oss whose lone tokens come from one kernel: right, and stopped
+//!     cuda_ops alone               models whose lone tokens come from one kernel: right, and stopped
+//!     cuda_ops alone levels        of these, all but gpt-oss
 //!     cuda_ops alone SHAPE DEPTH   the same, timed
 //!     cuda_ops real NAME PATH      perplexity of a real model, and its answers alone, together and with guesses
 //!     cuda_ops bench [SHAPE]       prefill and decode of made-up weights
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
         ["check"] => check::check(),
         ["small"] => check::small(),
         ["fault"] => fault::fault(),
-        ["alone"] => alone::check(),
+        ["alone"] => alone::check() + alone::check_levels(),
+        ["alone", "levels"] => alone::check_levels(),
         ["alone", shape, depth] => alone::time(shape, depth.parse().unwrap_or(4096)),
         ["worker", passes] => fault::work(passes),
         ["real", name, path] => real::real(name, Path::new(path)),
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
         ["compile", arch, folder] => compile(arch, Path::new(folder)),
         _ => {
             eprintln!(
-                "cuda_ops check | small | fault | alone [SHAPE DEPTH] | real NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
+                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | real NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
             );
             1
         }

@@ -1,5 +1,6 @@
 //! A real model: what it says of a text, and whether it always says the same.
 
+use super::alone::pace;
 use super::cuda;
 use crate::common;
 use crate::golden_data::{Model, Text, nll, top};
@@ -9,11 +10,16 @@ use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
 use flint_engine::message::Base;
 use flint_engine::model::Loaded;
+use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
 use std::path::Path;
 
 /// Of the CPU's perplexity.
 const DIFFERENCE_MAX: f64 = 0.005;
+/// What `fast` may cost, in nats a token.
+const KL_MAX: f64 = 0.02;
+const ALONE_TOKENS: usize = 512;
+const DEPTH: usize = 4096;
 const PROMPTS: usize = 16;
 const ANSWER: u32 = 48;
 
@@ -31,7 +37,52 @@ pub fn real(name: &str, path: &Path) -> usize {
         expected.perplexity,
         on_card.1.len()
     );
-    usize::from(ratio.abs() > DIFFERENCE_MAX) + answers(path, &expected.tokens)
+    usize::from(ratio.abs() > DIFFERENCE_MAX)
+        + answers(path, &expected.tokens)
+        + fast_beside_exact(path, &expected.tokens[..ALONE_TOKENS])
+}
+
+/// One token at a time in `fast`, and what `exact` says of the same text; then how fast both are.
+fn fast_beside_exact(path: &Path, tokens: &[u32]) -> usize {
+    let logits =
+        |device: Cuda, chunk: usize| Model::load(path, device, 1, ALONE_TOKENS).logits(tokens, chunk);
+    let exact = logits(cuda().replaying(), ALONE_TOKENS);
+    let fast = logits(cuda().replaying().fast(), 1);
+    let pairs = || exact.iter().zip(&fast);
+    let same = pairs().filter(|(exact, fast)| top(exact) == top(fast)).count();
+    let kl = pairs().map(|(exact, fast)| divergence(exact, fast)).sum::<f64>() / tokens.len() as f64;
+    let perplexity = |logits: &[Vec<f32>]| {
+        let nats: f64 = logits.iter().zip(&tokens[1..]).map(|(logits, &next)| nll(logits, next)).sum();
+        (nats / (tokens.len() - 1) as f64).exp()
+    };
+    let count = tokens.len();
+    println!(
+        "fast, {count} tokens one by one: perplexity {:.4}, exact {:.4}; KL {kl:.2e} nats; top-1 the same for {same}",
+        perplexity(&fast),
+        perplexity(&exact)
+    );
+    for (name, device) in [("exact", cuda().replaying()), ("fast", cuda().replaying().fast())] {
+        let file = ModelFile::open(path).unwrap();
+        let loaded = Loaded::new(&file, device, DEPTH / KV_BLOCK_TOKENS + 64, &mut |_, _| ()).unwrap();
+        pace(loaded, &format!("{name}, greedy, {DEPTH}"), DEPTH, &Sampling::default());
+    }
+    usize::from(kl > KL_MAX)
+}
+
+/// How far the second distribution is from the first, in nats.
+fn divergence(first: &[f32], second: &[f32]) -> f64 {
+    let largest = |logits: &[f32]| f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let total = |logits: &[f32], most: f64| logits.iter().map(|&l| (f64::from(l) - most).exp()).sum::<f64>();
+    let (a, b) = (largest(first), largest(second));
+    let (all_a, all_b) = (total(first, a), total(second, b));
+    let log_share = |logit: f32, most: f64, all: f64| f64::from(logit) - most - all.ln();
+    let pairs = first.iter().zip(second);
+    pairs
+        .map(|(&x, &y)| {
+            let share = log_share(x, a, all_a);
+            share.exp() * (share - log_share(y, b, all_b))
+        })
+        .sum()
 }
 
 fn agreement(a: &[u32], b: &[u32]) -> usize {

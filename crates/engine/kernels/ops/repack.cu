@@ -34,10 +34,9 @@ struct Spot {
         const int groups = UNIT_COLS / s.group, both = scale_bytes_of(s.layout);
         scale = s.scales + unit * both * 8 * groups + both * (g * groups + t * 16 / s.group) + both / 2 * second;
     }
-    __device__ u32 nibble() const {
-        const u32 word = ((const u32*)codes)[2 * second + c / 8];
-        return word >> (4 * (c % 8 / 2) + 16 * (c % 2)) & 15;
-    }
+    __device__ u32 word() const { return ((const u32*)codes)[2 * second + c / 8]; } // of 8 codes of 4 bits
+    __device__ u32 nibble() const { return word() >> (4 * (c % 8 / 2) + 16 * (c % 2)) & 15; }
+    __device__ u32 byte() const { return codes[second * LANES * 16 + c]; }
 };
 
 __device__ inline float e2m1(u32 code) {
@@ -52,7 +51,7 @@ __device__ inline float weight(const Source& s, int expert, int row, int col) {
     switch (s.layout) {
     case LEVELS4: value = at.nibble() * raised * half_at(at.scale) + half_at(at.scale + 2); break;
     case FP4: value = e2m1(at.nibble()) / 16384.0f * half_at(at.scale); break;
-    case LEVELS8: value = at.codes[at.second * LANES * 16 + at.c] * raised * half_at(at.scale) + half_at(at.scale + 2); break;
+    case LEVELS8: value = at.byte() * raised * half_at(at.scale) + half_at(at.scale + 2); break;
     default: value = half_at(at.codes + (2 * at.second + at.c / 8) * LANES * 16 + at.c % 8 * 2);
     }
     return value * s.factor;
@@ -108,6 +107,142 @@ extern "C" __global__ void pack_experts(const __grid_constant__ Source s, int st
         // A power of two: its exponent is the scale.
         const float scale = half_at(Spot(s, expert, row, 32 * block).scale) * s.factor / 16384.0f;
         at[16 * 16 * count + (r % 8 * count + t) * 2 + r / 8] = (u8)(__float_as_uint(scale) >> 23);
+    }
+}
+
+// Where 32 columns of a row go: row r of a tile, block t of a group that has `count` blocks (pack.cuh there).
+struct Place {
+    u8* group;
+    int r, t, count;
+
+    // `row_bytes`: that 32 columns of a row take; `all_rows`: of the packed matrix of one expert.
+    __device__ Place(u8* out, int row_bytes, int all_rows, int cols, int expert, int row, int block) {
+        const int blocks = cols / 32;
+        r = row % TILE_ROWS, t = block % 4, count = min(4, blocks - block / 4 * 4);
+        const u64 tile = (u64)expert * (all_rows / TILE_ROWS) + row / TILE_ROWS;
+        group = out + (tile * blocks + block / 4 * 4) * TILE_ROWS * row_bytes;
+    }
+    __device__ int half() const { return (r % 8 * count + t) * 2 + r / 8; } // of what lies as [g][t][row half]
+};
+
+struct Place4 : Place {
+    __device__ Place4(u8* out, int all_rows, int cols, int expert, int row, int block)
+        : Place(out, 18, all_rows, cols, expert, row, block) {}
+    __device__ u32* codes() const { return (u32*)(group + (r * count + t) * 16); }
+    __device__ u8* scale() const { return group + TILE_ROWS * 16 * count + half() * 2; }
+};
+
+struct Place8 : Place {
+    __device__ Place8(u8* out, int all_rows, int cols, int expert, int row, int block)
+        : Place(out, 36, all_rows, cols, expert, row, block) {}
+    __device__ u8* level(int col) const { return group + (((r / 8 * 2 + col / 16) * 8 + r % 8) * count + t) * 16 + col % 16; }
+    __device__ u32* scale() const { return (u32*)(group + TILE_ROWS * 32 * count + half() * 4); }
+};
+
+// Least and most of 32 weights, and of 0.
+__device__ inline float2 range_of(const Source& s, int expert, int row, int block) {
+    float2 range = {0.0f, 0.0f};
+    for (int col = 0; col < 32; col++) {
+        const float value = weight(s, expert, row, 32 * block + col);
+        range.x = fminf(range.x, value), range.y = fmaxf(range.y, value);
+    }
+    return range;
+}
+
+// 32 weights as (level - zero) * scale. Levels stay as they are, or are turned around where the scale is below zero; where zero is
+// none of 16 levels they are made anew.
+struct Block4 {
+    float scale, zero;
+    bool turned, anew;
+
+    __device__ Block4(const Source& s, int expert, int row, int block) : turned(false), anew(false) {
+        const u8* both = Spot(s, expert, row, 32 * block).scale;
+        float minimum = half_at(both + 2) * s.factor;
+        scale = half_at(both) / 16777216.0f * s.factor;
+        if (scale < 0) minimum += 15.0f * scale, scale = -scale, turned = true;
+        zero = scale > 0 ? -minimum / scale : -1.0f;
+        if (zero >= 0 && zero < 15.9f) return;
+        const float2 range = range_of(s, expert, row, block);
+        scale = (range.y - range.x) / 15.0f, zero = scale > 0 ? -range.x / scale : 0.0f;
+        turned = false, anew = true;
+    }
+};
+
+// Levels of 4 bits, a block for a row of all experts: their scales are parts of the row's largest. Row i of an expert becomes row
+// `step * i + offset` of `all_rows`.
+extern "C" __global__ void pack_levels4(const __grid_constant__ Source s, int step, int offset, int all_rows, float* scales, u8* out) {
+    __shared__ float largest_of[LANES];
+    begin_kernel();
+    const int row = blockIdx.x, to_row = step * row + offset, blocks = s.cols / 32;
+    float largest = 0;
+    for (int i = threadIdx.x; i < s.experts * blocks; i += blockDim.x)
+        largest = fmaxf(largest, Block4(s, i / blocks, row, i % blocks).scale);
+    largest = warp_max(largest);
+    if (lane_id() == 0) largest_of[warp_id()] = largest;
+    __syncthreads();
+    largest = warp_max(lane_id() < blockDim.x / LANES ? largest_of[lane_id()] : 0.0f);
+    const float unit = largest / 255.0f;
+    if (threadIdx.x == 0) scales[to_row] = unit;
+    for (int i = threadIdx.x; i < s.experts * blocks; i += blockDim.x) {
+        const int expert = i / blocks, block = i % blocks;
+        const Block4 from(s, expert, row, block);
+        const Place4 to(out, all_rows, s.cols, expert, to_row, block);
+        const int scale = unit > 0 ? min(__float2int_rn(from.scale / unit), 255) : 0, zero = __float2int_rn(from.zero * 16.0f);
+        to.scale()[0] = scale, to.scale()[1] = zero;
+        for (int word = 0; word < 4; word++) {
+            u32 bits = Spot(s, expert, row, 32 * block + 8 * word).word();
+            if (from.turned) bits = ~bits;
+            if (from.anew) {
+                bits = 0;
+                for (int col = 0; col < 8 && scale > 0; col++) {
+                    const float level = weight(s, expert, row, 32 * block + 8 * word + col) / (scale * unit) + zero / 16.0f;
+                    bits |= (u32)min(max(__float2int_rn(level), 0), 15) << (4 * (col / 2) + 16 * (col % 2));
+                }
+            }
+            to.codes()[word] = bits;
+        }
+    }
+}
+
+// The power of two below which weights of a layout lie, but for the factor of the whole matrix; FP4's are up to 6 of them.
+__device__ inline int top_exponent(int layout) {
+    return layout == FLOATS ? 14 : layout == FP4 ? 4 : layout == LEVELS8 ? -3 : -6;
+}
+
+// 32 weights as 256 levels between the smallest and the largest of them. `unit`: what they are divided by first.
+__device__ inline void quantize(const Source& s, int expert, int row, int block, float unit, const Place8& to) {
+    const float2 range = range_of(s, expert, row, block);
+    const u32 scale = f32_to_f16((range.y - range.x) / unit / 255.0f * 16777216.0f), minimum = f32_to_f16(range.x / unit);
+    const float step = f16_to_f32(scale) / 16777216.0f, from = f16_to_f32(minimum);
+    for (int col = 0; col < 32; col++) {
+        const float value = weight(s, expert, row, 32 * block + col) / unit;
+        const int level = step > 0 ? __float2int_rn((value - from) / step) : 0;
+        *to.level(col) = (u8)min(max(level, 0), 255);
+    }
+    *to.scale() = scale | minimum << 16;
+}
+
+// Levels of 8 bits with scale and minimum for 32 columns, a thread for those of a row: as they are, or made anew where the source
+// has other groups or none. Rows as above.
+extern "C" __global__ void pack_levels8(const __grid_constant__ Source s, int step, int offset, int all_rows, float* scales, u8* out) {
+    begin_kernel();
+    const int blocks = s.cols / 32;
+    const bool levels = s.group == 32 && (s.layout == LEVELS4 || s.layout == LEVELS8);
+    const float unit = levels ? s.factor : s.factor * exp2f(top_exponent(s.layout) + 3.0f);
+    const u64 all = (u64)s.experts * s.rows * blocks, stride = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += stride) {
+        const int block = i % blocks, row = i / blocks % s.rows, expert = i / blocks / s.rows, to_row = step * row + offset;
+        const Place8 to(out, all_rows, s.cols, expert, to_row, block);
+        if (block == 0 && expert == 0) scales[to_row] = unit;
+        if (!levels) {
+            quantize(s, expert, row, block, unit, to);
+            continue;
+        }
+        *to.scale() = *(const u32*)Spot(s, expert, row, 32 * block).scale;
+        for (int col = 0; col < 32; col++) {
+            const Spot at(s, expert, row, 32 * block + col);
+            *to.level(col) = s.layout == LEVELS4 ? at.nibble() : at.byte();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub mod scripted;
 use crate::batch::Batch;
 use crate::load::Tensor;
 use crate::model::config::{Config, Rope};
-use crate::model::{GptOss, available_bytes};
+use crate::model::{Whole, available_bytes};
 
 /// A device: its own layouts of weights, activations and KV, and the operations on them.
 ///
@@ -99,9 +99,8 @@ pub trait Device: Sized + Send {
     /// `logits[i] = matrix * norm(x[batch.logit_rows[i]])`
     fn head(&mut self, weights: &Head<Self>, x: &Self::Buffer, batch: &Batch, logits: &mut Self::Buffer);
 
-    /// All of a gpt-oss model is loaded, and there is memory left: a device that has a faster way for a token alone makes
-    /// ready for it.
-    fn alone_ready(&mut self, _model: &GptOss<Self>, _config: &Config, _cache: &Self::Cache) {}
+    /// All of a model is loaded, and there is memory left: a device that has a faster way for a token alone makes ready for it.
+    fn alone_ready(&mut self, _model: &Whole<'_, Self>, _config: &Config, _cache: &Self::Cache) {}
 
     /// Computes a whole batch of that model in that way, if it is a token alone. Whether it did is told.
     fn forward_alone(&mut self, _batch: &Batch, _logits: &mut Self::Buffer) -> bool {

@@ -81,10 +81,12 @@ impl Spread {
                     bytes[2] = 127;
                 }
             }
-            // Half of the levels lie below zero.
+            // Half of the levels lie below zero, in every group: its minimum has its scale's six bits.
             Format::Q4K => {
-                bytes[..2].copy_from_slice(&f16::from_f32(self.size / 195.0).to_le_bytes());
-                bytes[2..4].copy_from_slice(&f16::from_f32(7.5 * self.size / 195.0).to_le_bytes());
+                bytes[..2].copy_from_slice(&f16::from_f32(self.size / 170.0).to_le_bytes());
+                bytes[2..4].copy_from_slice(&f16::from_f32(7.5 * self.size / 170.0).to_le_bytes());
+                bytes.copy_within(4..8, 8);
+                bytes[12..16].iter_mut().for_each(|both| *both = (*both & 15) * 17);
             }
             _ => {}
         }

@@ -1,16 +1,16 @@
 //! gpt-oss: attention with sinks and biases, every second layer through a window; a mixture of clamped experts.
 
 use super::loaded::{Loader, ModelError};
-use super::{Model, State};
+use super::{Ffn, Model, State, Whole};
 use crate::batch::Batch;
 use crate::device::{Activation, Attention, Device, Head, Mixture};
 use crate::model::config::{Config, Rope};
 
 pub struct GptOss<D: Device> {
-    pub rope: Rope,
-    pub embedding: D::Table,
-    pub layers: Vec<(Attention<D>, Mixture<D>)>,
-    pub head: Head<D>,
+    rope: Rope,
+    embedding: D::Table,
+    layers: Vec<(Attention<D>, Mixture<D>)>,
+    head: Head<D>,
 }
 
 impl<D: Device> GptOss<D> {
@@ -44,6 +44,9 @@ impl<D: Device> Model<D> for GptOss<D> {
     }
 
     fn ready(&self, device: &mut D, config: &Config, state: &State<D>) {
-        device.alone_ready(self, config, &state.cache);
+        let layers =
+            self.layers.iter().map(|(attention, mixture)| (attention, Ffn::Mixture(mixture))).collect();
+        let Self { rope, embedding, head, .. } = self;
+        device.alone_ready(&Whole { rope, embedding, layers, head }, config, &state.cache);
     }
 }

@@ -13,13 +13,12 @@ mod qwen3;
 mod qwen3_moe;
 mod weights;
 
-pub use gpt_oss::GptOss;
 pub use loaded::{LoadProgress, Loaded, ModelError};
 pub use memory::{MemoryNeed, TooLarge, available_bytes};
 
 use crate::batch::Batch;
-use crate::device::Device;
-use config::Config;
+use crate::device::{Attention, Device, Head, Mixture, Mlp};
+use config::{Config, Rope};
 
 /// An architecture with its weights on a device.
 pub trait Model<D: Device>: Send {
@@ -28,6 +27,20 @@ pub trait Model<D: Device>: Send {
 
     /// Everything is loaded, and all memory that must be had is taken: what is left may serve to be faster.
     fn ready(&self, _device: &mut D, _config: &Config, _state: &State<D>) {}
+}
+
+/// A loaded model's weights, whatever its architecture.
+pub struct Whole<'a, D: Device> {
+    pub rope: &'a Rope,
+    pub embedding: &'a D::Table,
+    pub layers: Vec<(&'a Attention<D>, Ffn<'a, D>)>,
+    pub head: &'a Head<D>,
+}
+
+/// What follows attention in a layer.
+pub enum Ffn<'a, D: Device> {
+    Mlp(&'a Mlp<D>),
+    Mixture(&'a Mixture<D>),
 }
 
 /// The activations of one batch, and the KV of all sequences.

@@ -1,10 +1,10 @@
 //! Qwen3: dense, with the heads of q and k normalised.
 
 use super::loaded::{Loader, ModelError};
-use super::{Model, State};
+use super::{Ffn, Model, State, Whole};
 use crate::batch::Batch;
 use crate::device::{Attention, Device, Head, Mlp};
-use crate::model::config::Rope;
+use crate::model::config::{Config, Rope};
 
 pub struct Qwen3<D: Device> {
     rope: Rope,
@@ -27,6 +27,9 @@ impl<D: Device> Qwen3<D> {
 impl<D: Device> Model<D> for Qwen3<D> {
     fn forward(&self, device: &mut D, batch: &Batch, state: &mut State<D>) {
         let State { x, qkv, attended, inner, logits, cache } = state;
+        if device.forward_alone(batch, logits) {
+            return;
+        }
         device.begin(&self.rope, batch);
         device.embed(&self.embedding, batch, x);
         for (attention, mlp) in &self.layers {
@@ -37,5 +40,11 @@ impl<D: Device> Model<D> for Qwen3<D> {
             device.project_add(&mlp.down, None, inner, x, batch);
         }
         device.head(&self.head, x, batch, logits);
+    }
+
+    fn ready(&self, device: &mut D, config: &Config, state: &State<D>) {
+        let layers = self.layers.iter().map(|(attention, mlp)| (attention, Ffn::Mlp(mlp))).collect();
+        let Self { rope, embedding, head, .. } = self;
+        device.alone_ready(&Whole { rope, embedding, layers, head }, config, &state.cache);
     }
 }

@@ -1,10 +1,10 @@
 //! Qwen3-Coder-30B-A3B and its kin: heads of q and k normalised, a mixture of experts in each layer.
 
 use super::loaded::{Loader, ModelError};
-use super::{Model, State};
+use super::{Ffn, Model, State, Whole};
 use crate::batch::Batch;
 use crate::device::{Activation, Attention, Device, Head, Mixture};
-use crate::model::config::Rope;
+use crate::model::config::{Config, Rope};
 
 pub struct Qwen3Moe<D: Device> {
     rope: Rope,
@@ -29,6 +29,9 @@ impl<D: Device> Qwen3Moe<D> {
 impl<D: Device> Model<D> for Qwen3Moe<D> {
     fn forward(&self, device: &mut D, batch: &Batch, state: &mut State<D>) {
         let State { x, qkv, attended, logits, cache, .. } = state;
+        if device.forward_alone(batch, logits) {
+            return;
+        }
         device.begin(&self.rope, batch);
         device.embed(&self.embedding, batch, x);
         for (attention, mixture) in &self.layers {
@@ -38,5 +41,12 @@ impl<D: Device> Model<D> for Qwen3Moe<D> {
             device.mixture(mixture, x, batch);
         }
         device.head(&self.head, x, batch, logits);
+    }
+
+    fn ready(&self, device: &mut D, config: &Config, state: &State<D>) {
+        let layers =
+            self.layers.iter().map(|(attention, mixture)| (attention, Ffn::Mixture(mixture))).collect();
+        let Self { rope, embedding, head, .. } = self;
+        device.alone_ready(&Whole { rope, embedding, layers, head }, config, &state.cache);
     }
 }

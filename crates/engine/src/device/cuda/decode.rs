@@ -3,7 +3,7 @@
 use super::card::Mapped;
 use super::compile::{Build, kernels};
 use super::params::{Params, Start};
-use super::shape::HEAD_DIM;
+use super::shape::SHARERS_MAX;
 use super::weights::{Fill, Weights};
 use super::{Bytes, Card, CudaError, Doing, HostModel, Shape};
 use crate::limits::KV_BLOCK_TOKENS;
@@ -124,6 +124,9 @@ impl Decoder {
             )
             .doing("asking for shared memory")?;
         let weights = weights(&card, &shape, &modules)?;
+        let mut table = modules.get_global("matrices", &card.stream).doing("finding a constant")?;
+        card.stream.memcpy_htod(&weights.table(), &mut table).doing("setting the matrices' places")?;
+        card.finish()?;
         let scratch = Scratch::new(&card, &shape)?;
         let told = Mapped::new(&card, TOLD_TOKENS + STEPS_MAX)?;
         let params = Params::default();
@@ -145,7 +148,8 @@ impl Decoder {
     /// Room for `tokens` tokens, in blocks that lie in the order `order` gives them.
     pub fn sequence(&self, tokens: usize, order: impl Fn(u32) -> u32) -> Result<Sequence, CudaError> {
         let block_count = tokens.div_ceil(KV_BLOCK_TOKENS);
-        let values = self.shape.layers * block_count * KV_BLOCK_TOKENS * self.shape.kv_heads * 2 * HEAD_DIM;
+        let values =
+            self.shape.layers * block_count * KV_BLOCK_TOKENS * self.shape.kv_heads * 2 * self.shape.head_dim;
         let table: Vec<u32> = (0..block_count as u32).map(order).collect();
         if table.iter().any(|&block| block as usize >= block_count) {
             return Err(CudaError::Unsupported("a block table that points outside the cache".into()));
@@ -314,10 +318,10 @@ impl Scratch {
         let splits = shape.grid / shape.kv_heads;
         let heads = shape.heads * splits;
         let exchanged = [
-            4 * 2 * shape.qkv_rows(),
-            4 * 2 * shape.hidden,
-            4 * 2 * shape.hidden,
-            4 * heads * HEAD_DIM,
+            4 * SHARERS_MAX * shape.qkv_rows(),
+            4 * SHARERS_MAX * shape.hidden,
+            4 * SHARERS_MAX * shape.hidden,
+            4 * heads * shape.head_dim,
             4 * heads * 2,
             4 * shape.q_rows(),
             2 * shape.used * shape.ffn,

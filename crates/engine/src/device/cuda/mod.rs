@@ -1,5 +1,4 @@
-//! NVIDIA cards: `ops` is a device like any other; beside it, the decode step of gpt-oss as one kernel that makes many
-//! tokens a launch.
+//! NVIDIA cards: `ops` is a device like any other; beside it, the decode step as one kernel that makes many tokens a launch.
 //!
 //! Nothing of CUDA is needed to build this. Driver and compiler are found at run time; the kernels in
 //! `crates/engine/kernels` are compiled on first use, for the card that is there and the model's shape.
@@ -20,7 +19,7 @@ pub use compile::{Build, compiler_present, machine_code};
 pub use decode::{Decoder, MARKS, Run, Sequence};
 pub use made_up::{HostLayer, HostModel, Matrix8, Mxfp4};
 pub use ops::{Cuda, Way, compile_operations};
-pub use pack::{pack_8bit, pack_mxfp4, packed_bytes_8bit, packed_bytes_mxfp4};
+pub use pack::{Packing, pack_8bit, pack_mxfp4};
 pub use shape::Shape;
 
 use cudarc::driver::DriverError;

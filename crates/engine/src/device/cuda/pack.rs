@@ -7,12 +7,29 @@ const GROUP_BLOCKS: usize = 4;
 const ROW_HALVES: usize = 2;
 const ROWS: usize = TILE_ROWS / ROW_HALVES; // of a half
 
-pub fn packed_bytes_8bit(rows: usize, cols: usize) -> usize {
-    rows * cols
+/// How a matrix lies on the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    Rows8,   // bytes, one scale a row elsewhere
+    Mxfp4,   // 4-bit codes and a power of two for each 32 columns
+    Levels4, // levels, and scale and the level that means 0, a byte each, for each 32 columns; a factor a row elsewhere
+    Levels8, // levels, and scale and minimum in f16 for each 32 columns
 }
 
-pub fn packed_bytes_mxfp4(rows: usize, cols: usize) -> usize {
-    rows * cols / BLOCK_COLS * 17
+impl Packing {
+    /// Of 32 columns of a row.
+    const fn block_bytes(self) -> usize {
+        match self {
+            Packing::Rows8 => 32,
+            Packing::Mxfp4 => 17,
+            Packing::Levels4 => 18,
+            Packing::Levels8 => 36,
+        }
+    }
+
+    pub const fn bytes(self, rows: usize, cols: usize) -> usize {
+        rows * cols / BLOCK_COLS * self.block_bytes()
+    }
 }
 
 /// The groups of a row of `cols` columns: first block, and how many.

@@ -190,6 +190,8 @@ pub struct AttentionKernels {
 pub struct RepackKernels {
     pub rows: Kernel,
     pub experts: Kernel,
+    pub levels4: Kernel,
+    pub levels8: Kernel,
     pub transpose: Kernel,
     pub by_turns: Kernel,
 }
@@ -201,6 +203,8 @@ impl RepackKernels {
         Ok(RepackKernels {
             rows: find("pack_rows")?,
             experts: find("pack_experts")?,
+            levels4: find("pack_levels4")?,
+            levels8: find("pack_levels8")?,
             transpose: find("transpose_rows")?,
             by_turns: find("by_turns")?,
         })

@@ -29,7 +29,7 @@ use crate::batch::Batch;
 use crate::device::{Attention, Device, DeviceError, Head, Mixture, Mlp, Norm};
 use crate::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
 use crate::load::Tensor;
-use crate::model::GptOss;
+use crate::model::Whole;
 use crate::model::config::{Config, Rope};
 use alone::Alone;
 use attend::Cache;
@@ -133,7 +133,7 @@ impl Cuda {
         self
     }
 
-    /// Lets a token alone round otherwise than one in a batch, where that is faster: of gpt-oss, from sm_90 on.
+    /// Lets a token alone round otherwise than one in a batch, where that is faster, from sm_90 on.
     pub fn fast(mut self) -> Cuda {
         self.alone = Way::Waiting;
         self
@@ -548,7 +548,7 @@ impl Device for Cuda {
         self.note(done);
     }
 
-    fn alone_ready(&mut self, model: &GptOss<Cuda>, config: &Config, cache: &Cache) {
+    fn alone_ready(&mut self, model: &Whole<'_, Cuda>, config: &Config, cache: &Cache) {
         if matches!(self.alone, Way::Waiting) {
             self.alone = match Alone::new(&self.card, &self.folder, model, config, cache) {
                 Ok(alone) => Way::On(Box::new(alone)),

@@ -6,11 +6,11 @@
 
 mod book;
 mod repack;
+mod stacked;
 
 use super::super::compile::can_run;
 use super::super::decode::Told;
 use super::super::params::{Params, Start};
-use super::super::shape::HEAD_DIM;
 use super::super::{Build, Bytes, Card, CudaError, Decoder, Doing, Shape};
 use super::attend::Cache;
 use super::buffer::Buffer;
@@ -18,7 +18,7 @@ use super::kernels::RepackKernels;
 use super::{Cuda, GIB};
 use crate::batch::Batch;
 use crate::limits::{ALONE_STEPS_AHEAD_MAX, KV_BLOCK_TOKENS};
-use crate::model::GptOss;
+use crate::model::Whole;
 use crate::model::config::Config;
 use book::{Ahead, Mirror, Next, One};
 use cudarc::driver::CudaStream;
@@ -35,6 +35,7 @@ const LOOKS: usize = 4096;
 pub struct Alone {
     decoder: Decoder,
     params: Params,
+    weight_bytes: usize,
     cache: Bytes,
     list: Bytes,              // blocks to bring
     table: Bytes,             // of the sequence
@@ -52,7 +53,7 @@ pub struct Alone {
 
 /// Bytes of the second cache: as many as the first has.
 fn cache_bytes(shape: &Shape, blocks: usize) -> usize {
-    shape.layers * blocks * KV_BLOCK_TOKENS * shape.kv_heads * 2 * HEAD_DIM * 2
+    shape.layers * blocks * KV_BLOCK_TOKENS * shape.kv_heads * 2 * shape.head_dim * 2
 }
 
 impl Alone {
@@ -60,16 +61,17 @@ impl Alone {
     pub fn new(
         card: &Card,
         folder: &Path,
-        model: &GptOss<Cuda>,
+        model: &Whole<'_, Cuda>,
         config: &Config,
         paged: &Cache,
     ) -> Result<Alone, CudaError> {
         can_run(card)?;
-        let shape = Shape::of(config, card.multiprocessors)?;
+        let mut shape = Shape::of(config, card.multiprocessors)?;
         shape.check()?;
-        repack::check(model)?;
+        repack::check(&shape, model)?;
+        shape.wide_stages = repack::wide_stages(&shape, model)?;
         let blocks = paged.blocks();
-        let (weights, cache) = (repack::bytes(&shape), cache_bytes(&shape, blocks));
+        let (weights, cache) = (repack::bytes(&shape, model)?, cache_bytes(&shape, blocks));
         let logits = ALONE_STEPS_AHEAD_MAX * shape.vocab * 4;
         let (need, free) = (weights + cache + logits + SPARE_BYTES, card.memory()?.0);
         if need > free {
@@ -82,8 +84,8 @@ impl Alone {
         }
         let build = Build { cache: folder.into(), ..Build::default() };
         let repack = Repack { card, shape: &shape, kernels: RepackKernels::load(card, folder)? };
-        let weights = repack.weights(model)?;
-        let mut decoder = Decoder::new(card.clone(), shape.clone(), &build, |_, _, _| Ok(weights))?;
+        let packed = repack.weights(model)?;
+        let mut decoder = Decoder::new(card.clone(), shape.clone(), &build, |_, _, _| Ok(packed))?;
         let cache = card.zeros(cache)?;
         let (list, table) = (card.zeros(4 * blocks)?, card.zeros(4 * blocks)?);
         let logits = card.zeros(logits)?;
@@ -95,6 +97,7 @@ impl Alone {
         decoder.set(params)?;
         Ok(Alone {
             params,
+            weight_bytes: weights,
             cache,
             list,
             table,
@@ -114,7 +117,7 @@ impl Alone {
 
     /// Bytes that it takes on the card.
     pub fn bytes(&self) -> usize {
-        repack::bytes(&self.decoder.shape) + self.cache.len() + self.logits.len()
+        self.weight_bytes + self.cache.len() + self.logits.len()
     }
 
     pub fn best(&self) -> Option<u32> {

@@ -1,13 +1,15 @@
 //! The decode kernel's weights, made on the card from those that the general path has there.
 
-use super::super::super::weights::Weights;
-use super::super::super::{Bytes, Card, CudaError, Doing, Shape, packed_bytes_8bit, packed_bytes_mxfp4};
+use super::super::super::weights::{Placed, Weights, nothing};
+use super::super::super::{Bytes, Card, CudaError, Doing, Packing, Shape};
 use super::super::kernels::{Grid, Kernel, RepackKernels, arg};
 use super::super::layout::Layout;
 use super::super::weights::Part;
-use super::super::{Cuda, Experts, Matrix, Vector};
+use super::super::{Cuda, Vector};
+use super::stacked::{Stacked, stacked};
+use crate::device::{Activation, Attention, Mixture};
 use crate::load::Tensor;
-use crate::model::GptOss;
+use crate::model::{Ffn, Whole};
 use cudarc::driver::result;
 use half::f16;
 use std::ffi::c_void;
@@ -46,31 +48,59 @@ const BLOCKS: usize = 2048;
 /// Rows of the embedding that are brought at once.
 const EMBEDDED_ROWS: usize = 4096;
 
-/// What the kernel takes for granted, beside the shape: every bias, and experts as MXFP4.
-pub fn check(model: &GptOss<Cuda>) -> Result<(), CudaError> {
-    let whole = model.layers.iter().all(|(attention, mixture)| {
-        let biases = [&attention.qkv_bias, &attention.out_bias, &attention.sinks, &mixture.router_bias];
-        let expert_biases = [&mixture.gate_bias, &mixture.up_bias, &mixture.down_bias];
-        biases.into_iter().chain(expert_biases).all(Option::is_some)
+type Model<'a> = Whole<'a, Cuda>;
+
+/// What the kernel takes for granted, beside the shape. Of gpt-oss: every bias, and experts as MXFP4.
+pub fn check(shape: &Shape, model: &Model<'_>) -> Result<(), CudaError> {
+    let known = model.layers.iter().all(|(attention, ffn)| match (shape.gpt_oss, ffn) {
+        (true, Ffn::Mixture(mixture)) => {
+            let biases = [&attention.qkv_bias, &attention.out_bias, &attention.sinks, &mixture.router_bias];
+            let experts = [&mixture.gate, &mixture.up, &mixture.down].map(|experts| experts.part.plan.layout);
+            let whole = biases.into_iter().chain(expert_biases(mixture)).all(Option::is_some);
+            whole && experts == [Layout::Fp4; 3]
+        }
+        (true, Ffn::Mlp(_)) => false,
+        (false, Ffn::Mixture(mixture)) => {
+            expert_biases(mixture).into_iter().all(Option::is_none)
+                && mixture.activation == Activation::Swiglu
+        }
+        (false, Ffn::Mlp(_)) => true,
     });
-    let experts = |experts: &Experts| experts.part.plan.layout == Layout::Fp4;
-    let mxfp4 = model.layers.iter().all(|(_, w)| experts(&w.gate) && experts(&w.up) && experts(&w.down));
-    match (whole, mxfp4) {
-        (true, true) => Ok(()),
-        (false, _) => Err(CudaError::Unsupported("a gpt-oss model without all of its biases".into())),
-        (_, false) => Err(CudaError::Unsupported("experts in another format than MXFP4".into())),
+    match (known, shape.gpt_oss) {
+        (true, _) => Ok(()),
+        (_, true) => Err(CudaError::Unsupported("gpt-oss without all of its biases, or not MXFP4".into())),
+        (_, false) => Err(CudaError::Unsupported("the decode kernel knows no such experts".into())),
     }
 }
 
+fn expert_biases(mixture: &Mixture<Cuda>) -> [&Option<Vector>; 3] {
+    [&mixture.gate_bias, &mixture.up_bias, &mixture.down_bias]
+}
+
+/// A bit for each of a layer's matrices that is packed with 8 bits in some layer.
+pub fn wide_stages(shape: &Shape, model: &Model<'_>) -> Result<usize, CudaError> {
+    let mut stages = 0;
+    for (attention, ffn) in &model.layers {
+        for (stage, matrix) in stacked(shape, attention, ffn)?.iter().enumerate() {
+            stages |= usize::from(matrix.packing == Packing::Levels8) << stage;
+        }
+    }
+    Ok(stages)
+}
+
 /// Bytes that the weights take.
-pub fn bytes(shape: &Shape) -> usize {
-    let Shape { layers, hidden, heads, experts, ffn, vocab, .. } = *shape;
-    let (qkv, q) = (shape.qkv_rows(), shape.q_rows());
-    let packed = packed_bytes_8bit(qkv, hidden) + packed_bytes_8bit(hidden, q);
-    let expert = packed_bytes_mxfp4(2 * ffn, hidden) + packed_bytes_mxfp4(hidden, ffn);
-    let vectors = 2 * qkv + 4 * hidden + heads + experts * (1 + 2 * ffn + hidden);
-    let layer = packed + experts * expert + 2 * experts * hidden + 4 * vectors;
-    layers * layer + vocab * (packed_bytes_8bit(1, hidden) + 4 + 2 * hidden)
+pub fn bytes(shape: &Shape, model: &Model<'_>) -> Result<usize, CudaError> {
+    let Shape { hidden, heads, head_dim, experts, ffn, vocab, .. } = *shape;
+    let expert_biases = if shape.gpt_oss { experts * (2 * ffn + hidden) } else { 0 };
+    let vectors =
+        2 * shape.qkv_rows() + 5 * hidden + 2 * ffn + heads + 2 * head_dim + experts + expert_biases;
+    let router = if shape.routed { 2 * experts * hidden } else { 0 };
+    let mut bytes = vocab * (Packing::Rows8.bytes(1, hidden) + 4 + 2 * hidden);
+    for (attention, ffn) in &model.layers {
+        let packed: usize = stacked(shape, attention, ffn)?.iter().map(Stacked::bytes).sum();
+        bytes += packed + router + 4 * vectors;
+    }
+    Ok(bytes)
 }
 
 pub struct Repack<'a> {
@@ -80,64 +110,117 @@ pub struct Repack<'a> {
 }
 
 impl Repack<'_> {
-    pub fn weights(&self, model: &GptOss<Cuda>) -> Result<Weights, CudaError> {
-        let Shape { layers, hidden, heads, experts, ffn, vocab, .. } = *self.shape;
-        let (qkv_rows, q_rows) = (self.shape.qkv_rows(), self.shape.q_rows());
-        let zeros = |bytes: usize| self.card.zeros(bytes);
-        let floats = |count: usize| zeros(layers * count * 4);
-        let weights = Weights {
-            qkv: zeros(layers * packed_bytes_8bit(qkv_rows, hidden))?,
-            qkv_scale: floats(qkv_rows)?,
-            qkv_bias: floats(qkv_rows)?,
-            out: zeros(layers * packed_bytes_8bit(hidden, q_rows))?,
-            out_scale: floats(hidden)?,
-            out_bias: floats(hidden)?,
-            gate_up: zeros(layers * experts * packed_bytes_mxfp4(2 * ffn, hidden))?,
-            gate_up_bias: floats(experts * 2 * ffn)?,
-            down: zeros(layers * experts * packed_bytes_mxfp4(hidden, ffn))?,
-            down_bias: floats(experts * hidden)?,
-            head: zeros(packed_bytes_8bit(vocab, hidden))?,
-            head_scale: zeros(vocab * 4)?,
-            embedding: self.embedding(&model.embedding)?,
-            router: zeros(layers * hidden * experts * 2)?,
-            router_bias: floats(experts)?,
-            attention_norm: floats(hidden)?,
-            mixture_norm: floats(hidden)?,
-            final_norm: zeros(hidden * 4)?,
-            sinks: floats(heads)?,
-            frequencies: self.card.upload(&model.rope.frequencies)?,
-        };
-        self.rows(&model.head.matrix, &weights.head, &weights.head_scale, 0)?;
-        self.copy(Some(&model.head.norm.weight), &weights.final_norm, 0, hidden)?;
-        for layer in 0..layers {
-            self.attention(model, &weights, layer)?;
-            self.mixture(model, &weights, layer)?;
+    pub fn weights(&self, model: &Model<'_>) -> Result<Weights, CudaError> {
+        let mut weights = self.room(model)?;
+        let head = Stacked::of_matrix(Some(Packing::Rows8), &model.head.matrix);
+        self.pack(&head, weights.head.address, weights.head_scale.address)?;
+        self.copy(Some(&model.head.norm.weight), &weights.final_norm, 0, self.shape.hidden)?;
+        for (layer, (attention, ffn)) in model.layers.iter().enumerate() {
+            self.matrices(&mut weights, layer, attention, ffn)?;
+            self.attention(attention, &weights, layer)?;
+            match ffn {
+                Ffn::Mlp(w) => {
+                    self.copy(Some(&w.norm.weight), &weights.mixture_norm, layer, self.shape.hidden)?
+                }
+                Ffn::Mixture(w) => self.mixture(w, &weights, layer)?,
+            }
         }
         self.card.finish()?;
         Ok(weights)
     }
 
-    fn attention(&self, model: &GptOss<Cuda>, to: &Weights, layer: usize) -> Result<(), CudaError> {
-        let w = &model.layers[layer].0;
-        self.rows(&w.qkv, &to.qkv, &to.qkv_scale, layer)?;
-        self.rows(&w.out, &to.out, &to.out_scale, layer)?;
-        self.copy(w.qkv_bias.as_ref(), &to.qkv_bias, layer, self.shape.qkv_rows())?;
-        self.copy(w.out_bias.as_ref(), &to.out_bias, layer, self.shape.hidden)?;
-        self.copy(w.sinks.as_ref(), &to.sinks, layer, self.shape.heads)?;
-        self.copy(Some(&w.norm.weight), &to.attention_norm, layer, self.shape.hidden)
+    /// Everything but the layers' matrices, still empty: biases are zero, and sinks are what no query sees.
+    fn room(&self, model: &Model<'_>) -> Result<Weights, CudaError> {
+        let Shape { layers, hidden, heads, head_dim, experts, ffn, vocab, gpt_oss, .. } = *self.shape;
+        let zeros = |bytes: usize| self.card.zeros(bytes);
+        let floats = |count: usize| zeros(layers * count * 4);
+        let floats_if = |wanted: bool, count: usize| if wanted { floats(count) } else { nothing(self.card) };
+        let router = if self.shape.routed { layers * hidden * experts * 2 } else { 4 };
+        Ok(Weights {
+            packed: Vec::new(),
+            matrices: Vec::new(),
+            qkv_scale: floats(self.shape.qkv_rows())?,
+            qkv_bias: floats(self.shape.qkv_rows())?,
+            out_scale: floats(hidden)?,
+            out_bias: floats(hidden)?,
+            gate_up_scale: floats(2 * ffn)?,
+            gate_up_bias: floats_if(gpt_oss, experts * 2 * ffn)?,
+            down_scale: floats(hidden)?,
+            down_bias: floats_if(gpt_oss, experts * hidden)?,
+            head: zeros(Packing::Rows8.bytes(vocab, hidden))?,
+            head_scale: zeros(vocab * 4)?,
+            embedding: self.embedding(model.embedding)?,
+            router: zeros(router)?,
+            router_bias: floats(experts)?,
+            q_norm: floats(head_dim)?,
+            k_norm: floats(head_dim)?,
+            attention_norm: floats(hidden)?,
+            mixture_norm: floats(hidden)?,
+            final_norm: zeros(hidden * 4)?,
+            sinks: self.card.upload(&vec![f32::NEG_INFINITY; layers * heads])?,
+            frequencies: self.card.upload(&model.rope.frequencies)?,
+        })
     }
 
-    fn mixture(&self, model: &GptOss<Cuda>, to: &Weights, layer: usize) -> Result<(), CudaError> {
+    fn matrices(
+        &self,
+        to: &mut Weights,
+        layer: usize,
+        attention: &Attention<Cuda>,
+        ffn: &Ffn<'_, Cuda>,
+    ) -> Result<(), CudaError> {
+        let stacked = stacked(self.shape, attention, ffn)?;
+        let scales = [&to.qkv_scale, &to.out_scale, &to.gate_up_scale, &to.down_scale];
+        let scales = scales.map(|scales| scales.address + (scales.len() / self.shape.layers * layer) as u64);
+        let mut placed = [Placed { address: 0, wide: false }; 4];
+        for ((matrix, scales), placed) in stacked.iter().zip(scales).zip(&mut placed) {
+            let bytes = self.card.zeros(matrix.bytes())?;
+            self.pack(matrix, bytes.address, scales)?;
+            *placed = Placed { address: bytes.address, wide: matrix.packing == Packing::Levels8 };
+            to.packed.push(bytes);
+        }
+        to.matrices.push(placed);
+        Ok(())
+    }
+
+    /// A packed matrix, and the factors on its rows.
+    fn pack(&self, matrix: &Stacked<'_>, out: u64, scales: u64) -> Result<(), CudaError> {
+        for laid in &matrix.parts {
+            let source = Source::of(laid.part, matrix.cols, matrix.experts);
+            let (step, offset, all_rows) = (laid.step as i32, laid.offset as i32, matrix.rows as i32);
+            let levels = [arg(&source), arg(&step), arg(&offset), arg(&all_rows), arg(&scales), arg(&out)];
+            match matrix.packing {
+                Packing::Rows8 => {
+                    let args = [arg(&source), arg(&offset), arg(&scales), arg(&out)];
+                    self.launch(&self.kernels.rows, laid.part.rows, args)?;
+                }
+                Packing::Mxfp4 => {
+                    let args = [arg(&source), arg(&step), arg(&offset), arg(&out)];
+                    self.launch(&self.kernels.experts, BLOCKS, args)?;
+                }
+                Packing::Levels4 => self.launch(&self.kernels.levels4, laid.part.rows, levels)?,
+                Packing::Levels8 => self.launch(&self.kernels.levels8, BLOCKS, levels)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn attention(&self, w: &Attention<Cuda>, to: &Weights, layer: usize) -> Result<(), CudaError> {
+        let Shape { hidden, heads, head_dim, .. } = *self.shape;
+        self.copy(w.qkv_bias.as_ref(), &to.qkv_bias, layer, self.shape.qkv_rows())?;
+        self.copy(w.out_bias.as_ref(), &to.out_bias, layer, hidden)?;
+        self.copy(w.sinks.as_ref(), &to.sinks, layer, heads)?;
+        self.copy(w.q_norm.as_ref().map(|norm| &norm.weight), &to.q_norm, layer, head_dim)?;
+        self.copy(w.k_norm.as_ref().map(|norm| &norm.weight), &to.k_norm, layer, head_dim)?;
+        self.copy(Some(&w.norm.weight), &to.attention_norm, layer, hidden)
+    }
+
+    /// All of a mixture but its experts' matrices.
+    fn mixture(&self, w: &Mixture<Cuda>, to: &Weights, layer: usize) -> Result<(), CudaError> {
         let Shape { hidden, experts, ffn, .. } = *self.shape;
-        let w = &model.layers[layer].1;
         self.copy(Some(&w.norm.weight), &to.mixture_norm, layer, hidden)?;
         self.copy(w.router_bias.as_ref(), &to.router_bias, layer, experts)?;
         self.copy(w.down_bias.as_ref(), &to.down_bias, layer, experts * hidden)?;
-        let gate_up = to.gate_up.address + (layer * experts * packed_bytes_mxfp4(2 * ffn, hidden)) as u64;
-        let down = to.down.address + (layer * experts * packed_bytes_mxfp4(hidden, ffn)) as u64;
-        self.experts(&w.gate, 2, 0, gate_up)?;
-        self.experts(&w.up, 2, 1, gate_up)?;
-        self.experts(&w.down, 1, 0, down)?;
         let router = to.router.address + (2 * layer * hidden * experts) as u64;
         for part in &w.router.parts {
             let source = Source::of(part, w.router.cols, 1);
@@ -147,25 +230,6 @@ impl Repack<'_> {
         let (gate, up, count) = (gate.values.address, up.values.address, (experts * ffn) as u64);
         let biases = to.gate_up_bias.address + 8 * layer as u64 * count;
         self.launch(&self.kernels.by_turns, BLOCKS, [arg(&gate), arg(&up), arg(&count), arg(&biases)])
-    }
-
-    /// A matrix as 8-bit rows, the `layer`-th of its kind.
-    fn rows(&self, matrix: &Matrix, to: &Bytes, scales: &Bytes, layer: usize) -> Result<(), CudaError> {
-        let out = to.address + (layer * packed_bytes_8bit(matrix.rows, matrix.cols)) as u64;
-        let scales = scales.address + (4 * layer * matrix.rows) as u64;
-        let mut first = 0i32;
-        for part in &matrix.parts {
-            let source = Source::of(part, matrix.cols, 1);
-            let args = [arg(&source), arg(&first), arg(&scales), arg(&out)];
-            self.launch(&self.kernels.rows, part.rows, args)?;
-            first += part.rows as i32;
-        }
-        Ok(())
-    }
-
-    fn experts(&self, experts: &Experts, step: i32, offset: i32, out: u64) -> Result<(), CudaError> {
-        let source = Source::of(&experts.part, experts.cols, experts.count);
-        self.launch(&self.kernels.experts, BLOCKS, [arg(&source), arg(&step), arg(&offset), arg(&out)])
     }
 
     fn launch<const N: usize>(
