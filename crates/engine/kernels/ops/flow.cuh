@@ -1,5 +1,5 @@
 // Weights on their way to the lanes of a warp: stages of a few units in shared memory. Each lane asks for the pieces that it
-// will read itself, and the warp for the scales, so there is nothing to arrive at; a stage costs some twenty instructions.
+// will read itself, and the warp for the scales, so there is nothing to arrive at.
 
 template <class Format> struct FlowSize {
     static constexpr int UNITS = Format::PIECES == 4 ? 1 : Format::PIECES == 2 ? 2 : Format::SCALE_BYTES == 4 ? 6 : 4; // of a stage

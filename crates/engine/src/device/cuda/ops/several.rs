@@ -20,9 +20,6 @@ const ROUTE_THREADS: usize = 512;
 pub const STATIC_BYTES: usize = 10 << 10;
 /// Tiles of a matrix that each group has at least: with fewer, some would have far more than others.
 const TILES_EACH_MIN: usize = 4;
-/// A matrix that stays in the second-level cache may be gone through more than once, if there are more rows than these.
-const AGAIN_BYTES_MAX: usize = 32 << 20;
-const AGAIN_ROWS_MIN: usize = 16;
 
 /// `Several` of `several.cu`.
 #[repr(C)]
@@ -119,11 +116,9 @@ impl Cuda {
     /// How many rows a pass over a part has, if it is to be computed here.
     fn several_rows(&self, part: &Part, cols: usize, rows: usize) -> Option<usize> {
         let each = pass_rows(rows, self.several_fit(part.plan.layout, cols));
-        let (tiles, bytes) = (part.rows.div_ceil(TILE_ROWS), part.codes.len() + part.scales.len());
+        let tiles = part.rows.div_ceil(TILE_ROWS);
         let long = tiles >= TILES_EACH_MIN * self.kernels.several_groups * self.card.multiprocessors;
-        let once = each == rows && long;
-        let again = rows > AGAIN_ROWS_MIN && bytes <= AGAIN_BYTES_MAX;
-        ((ROWS_MIN..=ROWS_MAX).contains(&rows) && each > 0 && (once || again)).then_some(each)
+        ((ROWS_MIN..=ROWS_MAX).contains(&rows) && each == rows && long).then_some(each)
     }
 
     /// The product of a part, if there are some rows. Whether there are is told.
