@@ -314,3 +314,85 @@ fn position_of(logits: &[f32], wanted: f32) -> u32 {
     let inside = logits[chunk * CHUNK..].iter().position(|&logit| logit == wanted);
     (chunk * CHUNK + inside.unwrap_or(0)) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::runner::{RunnerError, RunnerFacts};
+
+    const VOCAB: usize = 5003;
+
+    /// Tells of its logits as a device would, and hands out no chunk that was not asked for.
+    struct Telling(Vec<f32>, Vec<f32>);
+
+    impl Runner for Telling {
+        fn facts(&self) -> RunnerFacts {
+            RunnerFacts { vocab: VOCAB, context: 1, kv_blocks: 1 }
+        }
+
+        fn forward(&mut self, _: &Batch) -> Result<(), RunnerError> {
+            Ok(())
+        }
+
+        fn logits(&mut self, _: usize) -> &mut [f32] {
+            &mut self.0
+        }
+
+        fn weigh(&mut self, _: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
+            let best = checked_max(&self.0).ok()?;
+            weights::weigh(&mut self.0.clone(), best, scale, chunks);
+            Some(best)
+        }
+
+        fn chunks_of_logits(&mut self, _: usize, wanted: &[u32]) -> &mut [f32] {
+            self.1 = vec![f32::NAN; VOCAB];
+            for at in wanted.iter().flat_map(|&chunk| chunk as usize * CHUNK..(chunk as usize + 1) * CHUNK) {
+                self.1.iter_mut().zip(&self.0).skip(at).take(1).for_each(|(to, from)| *to = *from);
+            }
+            &mut self.1
+        }
+
+        fn copy_block(&mut self, _: u32, _: u32) {}
+    }
+
+    #[test]
+    fn what_is_told_of_logits_gives_the_same_tokens_as_the_logits() {
+        let plain = Sampling { temperature: 1.0, ..Sampling::default() };
+        let settings = [
+            plain.clone(),
+            Sampling { temperature: 0.4, top_p: 0.9, ..plain.clone() },
+            Sampling { top_k: 30, ..plain.clone() },
+            Sampling { top_k: 50, top_p: 0.7, min_p: 0.01, ..plain.clone() },
+            Sampling { min_p: 0.05, ..plain },
+        ];
+        let mut sampler = Sampler::new(VOCAB);
+        for (sampling, spread) in settings.iter().flat_map(|sampling| [(sampling, 2.0), (sampling, 12.0)]) {
+            let logit = |token: usize| (random::uniform(9, token) as f32 - 0.5) * spread;
+            let mut runner = Telling((0..VOCAB).map(logit).collect(), Vec::new());
+            let mut told = 0;
+            for seed in 0..100 {
+                let sampling = Sampling { seed, ..sampling.clone() };
+                let Some(token) = sampler.sample_told(&mut runner, 0, &sampling, 3) else { continue };
+                let want = sampler.sample(&mut runner.0.clone(), &sampling, &Seen::default(), 3);
+                assert_eq!(Ok((token, None)), want, "{sampling:?}");
+                told += 1;
+            }
+            assert_eq!(told, 100, "{sampling:?}");
+        }
+    }
+
+    #[test]
+    fn penalties_and_log_probabilities_want_all_logits() {
+        let mut runner = Telling(vec![0.0; VOCAB], Vec::new());
+        let plain = Sampling { temperature: 1.0, ..Sampling::default() };
+        for sampling in [
+            Sampling::default(),
+            Sampling { presence_penalty: 1.0, ..plain.clone() },
+            Sampling { bias: vec![(1, 1.0)], ..plain.clone() },
+            Sampling { logprobs: Some(2), ..plain },
+        ] {
+            assert_eq!(Sampler::new(VOCAB).sample_told(&mut runner, 0, &sampling, 3), None);
+        }
+    }
+}
