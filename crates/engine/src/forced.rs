@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::runner::{Runner, RunnerError, RunnerFacts};
+use crate::sample::Chunk;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is to be said: all tokens of the one sequence that runs, by position; empty: what the model wants.
@@ -57,6 +58,17 @@ impl<R: Runner> Runner for Forced<R> {
 
     fn best(&self, index: usize) -> Option<u32> {
         self.runner.best(index).map(|best| self.told(index).unwrap_or(best))
+    }
+
+    fn weigh(&mut self, index: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
+        match self.told(index) {
+            None => self.runner.weigh(index, scale, chunks),
+            Some(_) => None, // its logits are others
+        }
+    }
+
+    fn chunks_of_logits(&mut self, index: usize, wanted: &[u32]) -> &mut [f32] {
+        self.runner.chunks_of_logits(index, wanted)
     }
 
     fn rest(&mut self) {

@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::limits::KV_BLOCK_TOKENS;
+use crate::sample::Chunk;
 use serde::{Deserialize, Serialize};
 
 /// A loaded model with its KV pool: runs one batch at a time and allocates nothing while doing so.
@@ -18,6 +19,17 @@ pub trait Runner: Send {
     /// The token with the largest of these logits, the lowest id of equals, where the device has found it already.
     fn best(&self, _index: usize) -> Option<u32> {
         None
+    }
+
+    /// What the `index`-th logits weigh, `e^((logit - best) * scale)`, by chunks and to the bit as the sampler would find it;
+    /// and their best. Where the device tells nothing, or they make no sense, the sampler looks at all of them.
+    fn weigh(&mut self, _index: usize, _scale: f32, _chunks: &mut Vec<Chunk>) -> Option<f32> {
+        None
+    }
+
+    /// The `index`-th logits as `logits` has them, but only those of the `wanted` chunks need to be there.
+    fn chunks_of_logits(&mut self, index: usize, _wanted: &[u32]) -> &mut [f32] {
+        self.logits(index)
     }
 
     /// Nothing is to be computed now: a device that runs ahead may stop.

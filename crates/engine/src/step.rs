@@ -207,8 +207,13 @@ impl Engine {
         let sequence = self.scheduler.sequence(slot);
         let run = sequence.run.as_ref()?;
         let (id, position) = (sequence.id, sequence.tokens.len());
-        let best = self.runner.best(index).filter(|_| run.guide.is_none() && run.sampling.takes_best());
-        let sampled = match best {
+        let (sampling, free) = (&run.sampling, run.guide.is_none());
+        let best = self.runner.best(index).filter(|_| free && sampling.takes_best());
+        let drawn = match best {
+            None if free => self.sampler.sample_told(&mut *self.runner, index, sampling, position),
+            _ => best,
+        };
+        let sampled = match drawn {
             Some(token) => Ok((token, None)),
             None => self.sampler.sample(self.runner.logits(index), &run.sampling, &run.seen, position),
         };

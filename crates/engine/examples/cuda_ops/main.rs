@@ -15,6 +15,7 @@
 mod alone;
 mod bench;
 mod check;
+mod choice;
 #[path = "../../tests/common/mod.rs"]
 mod common;
 mod fault;

@@ -41,19 +41,25 @@ struct Levels4 {
     }
 };
 
-// e2m1 * scale: its sign at bit 15 and its other bits at 11 to 9 are the value times 2^-14 in f16, below 1 too.
+// e2m1 * scale: its sign at bit 15 and its other bits at 11 to 9 are the value times 2^-14 in f16, below 1 too. The bits of
+// the four codes in half a word are apart, so that a mask finds the first, a shift and a mask the second. Signs of pairs 0 to
+// 3 stand at bits 15, 12, 14 and 13, the others at 9, 6, 3 and 0.
 struct Fp4 {
     static constexpr int PIECES = 1, SCALE_BYTES = 4; // scales of two rows
 
-    __device__ static u32 pair(u32 word, int i, u32 scale) {
-        const u32 top = word << (12 - 4 * i);
-        return mul_f16x2((top & 0x80008000u) | (top >> 3 & 0x0E000E00u), scale);
+    template <int i> __device__ static u32 pair(u32 word, u32 scale) {
+        constexpr u32 SIGNS = 0x80008000u, OTHERS = 0x0E000E00u;
+        const u32 top = word << 3 * i;
+        u32 value;
+        if constexpr (i < 2) value = top & (SIGNS | OTHERS);
+        if constexpr (i >= 2) value = (top & OTHERS) | (word << (i - 1) & SIGNS);
+        return mul_f16x2(value, scale);
     }
     __device__ static Operand operand(const Raw<1>& raw, int j) {
         const u32 low = j < 2 ? raw.pieces[0].x : raw.pieces[0].y, high = j < 2 ? raw.pieces[0].z : raw.pieces[0].w;
         const u32 s0 = both_halves(raw.scales.x, 0), s1 = both_halves(raw.scales.x, 1);
-        const int i = 2 * (j % 2);
-        return {pair(low, i, s0), pair(high, i, s1), pair(low, i + 1, s0), pair(high, i + 1, s1)};
+        if (j % 2 == 0) return {pair<0>(low, s0), pair<0>(high, s1), pair<1>(low, s0), pair<1>(high, s1)};
+        return {pair<2>(low, s0), pair<2>(high, s1), pair<3>(low, s0), pair<3>(high, s1)};
     }
 };
 

@@ -35,7 +35,13 @@ struct Spot {
         scale = s.scales + unit * both * 8 * groups + both * (g * groups + t * 16 / s.group) + both / 2 * second;
     }
     __device__ u32 word() const { return ((const u32*)codes)[2 * second + c / 8]; } // of 8 codes of 4 bits
-    __device__ u32 nibble() const { return word() >> (4 * (c % 8 / 2) + 16 * (c % 2)) & 15; }
+    __device__ u32 level() const { return word() >> (4 * (c % 8 / 2) + 16 * (c % 2)) & 15; }
+    // Sign and the other three bits of a code lie apart: `Fp4` in formats.cuh.
+    __device__ u32 code() const {
+        const int pair = c % 8 / 2;
+        const u32 half = word() >> 16 * (c % 2), sign = pair == 0 ? 15 : pair == 1 ? 12 : 16 - pair;
+        return (half >> sign & 1) << 3 | (half >> (9 - 3 * pair) & 7);
+    }
     __device__ u32 byte() const { return codes[second * LANES * 16 + c]; }
 };
 
@@ -49,8 +55,8 @@ __device__ inline float weight(const Source& s, int expert, int row, int col) {
     const float raised = 1.0f / 16777216.0f; // levels are f16 of 2^-24
     float value;
     switch (s.layout) {
-    case LEVELS4: value = at.nibble() * raised * half_at(at.scale) + half_at(at.scale + 2); break;
-    case FP4: value = e2m1(at.nibble()) / 16384.0f * half_at(at.scale); break;
+    case LEVELS4: value = at.level() * raised * half_at(at.scale) + half_at(at.scale + 2); break;
+    case FP4: value = e2m1(at.code()) / 16384.0f * half_at(at.scale); break;
     case LEVELS8: value = at.byte() * raised * half_at(at.scale) + half_at(at.scale + 2); break;
     default: value = half_at(at.codes + (2 * at.second + at.c / 8) * LANES * 16 + at.c % 8 * 2);
     }
@@ -80,13 +86,6 @@ extern "C" __global__ void pack_rows(const __grid_constant__ Source s, int first
     }
 }
 
-// The bits of a code, sign and the other three apart, as a word of codes has its `index`-th column.
-__device__ inline u32 spread(int index, u32 code) {
-    const int pair = index / 2, half = 16 * (index % 2);
-    const int sign = pair == 0 ? 15 : pair == 1 ? 12 : pair == 2 ? 14 : 13;
-    return ((code >> 3) << sign | (code & 7) << (9 - 3 * pair)) << half;
-}
-
 // MXFP4, a thread a block of 32 columns. Row i of an expert becomes row `step * i + offset`.
 extern "C" __global__ void pack_experts(const __grid_constant__ Source s, int step, int offset, u8* out) {
     begin_kernel();
@@ -99,11 +98,8 @@ extern "C" __global__ void pack_experts(const __grid_constant__ Source s, int st
         const u64 tiles = (u64)step * s.rows / TILE_ROWS;
         u8* at = out + (expert * tiles + to_row / TILE_ROWS) * blocks * TILE_ROWS * 17 + group * 4 * TILE_ROWS * 17;
         u32* codes = (u32*)(at + (r * count + t) * 16);
-        for (int word = 0; word < 4; word++) {
-            u32 bits = 0;
-            for (int col = 0; col < 8; col++) bits |= spread(col, Spot(s, expert, row, 32 * block + 8 * word + col).nibble());
-            codes[word] = bits;
-        }
+        // Words of eight codes are the same on both paths.
+        for (int word = 0; word < 4; word++) codes[word] = Spot(s, expert, row, 32 * block + 8 * word).word();
         // A power of two: its exponent is the scale.
         const float scale = half_at(Spot(s, expert, row, 32 * block).scale) * s.factor / 16384.0f;
         at[16 * 16 * count + (r % 8 * count + t) * 2 + r / 8] = (u8)(__float_as_uint(scale) >> 23);
@@ -241,7 +237,7 @@ extern "C" __global__ void pack_levels8(const __grid_constant__ Source s, int st
         *to.scale() = *(const u32*)Spot(s, expert, row, 32 * block).scale;
         for (int col = 0; col < 32; col++) {
             const Spot at(s, expert, row, 32 * block + col);
-            *to.level(col) = s.layout == LEVELS4 ? at.nibble() : at.byte();
+            *to.level(col) = s.layout == LEVELS4 ? at.level() : at.byte();
         }
     }
 }

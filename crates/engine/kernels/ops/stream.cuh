@@ -101,7 +101,8 @@ template <class Format, class Cursor> struct Stream {
 
     __device__ void wait() const { barrier_wait(barriers + stage, parity); }
     // sums += units `from` .. of the oldest stage * the inputs from `x` on.
-    template <class From> __device__ void multiply(const Weights& w, int from, int count, From x, float (&sums)[1][4]) const {
+    template <class From, int N>
+    __device__ void multiply(const Weights& w, int from, int count, From x, float (&sums)[N][4]) const {
         const int stride = scale_bytes<Format>(w);
         const uint4* codes = stages + stage * STAGE;
         const u8* scales = (const u8*)(codes + units(w) * CODES) + scale_at<Format>(w) + from * stride;
@@ -113,7 +114,7 @@ template <class Format, class Cursor> struct Stream {
 #pragma unroll
             for (int p = 0; p < Format::PIECES; p++) raw.pieces[p] = codes[i * CODES + p * LANES];
             if constexpr (Format::SCALE_BYTES > 0) raw.scales = read_scales<Format>(scales + i * stride);
-            multiply_unit<Format, 1>(raw, x, i, sums);
+            multiply_unit<Format, N>(raw, x, i, sums);
         }
     }
     // The oldest stage was read.

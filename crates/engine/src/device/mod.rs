@@ -13,6 +13,7 @@ use crate::batch::Batch;
 use crate::load::Tensor;
 use crate::model::config::{Config, Rope};
 use crate::model::{Whole, available_bytes};
+use crate::sample::Chunk;
 
 /// A device: its own layouts of weights, activations and KV, and the operations on them.
 ///
@@ -107,9 +108,25 @@ pub trait Device: Sized + Send {
         false
     }
 
-    /// The token of the largest logit, where the last batch had one row of logits and the device has looked already.
-    fn best(&self) -> Option<u32> {
+    /// The token of the largest logit of the `row`-th row of logits, where the device has looked already.
+    fn best(&self, _row: usize) -> Option<u32> {
         None
+    }
+
+    /// What the `row`-th row of logits weighs: see `Runner::weigh`.
+    fn weigh(
+        &mut self,
+        _logits: &Self::Buffer,
+        _row: usize,
+        _scale: f32,
+        _chunks: &mut Vec<Chunk>,
+    ) -> Option<f32> {
+        None
+    }
+
+    /// As `read`, but only these chunks of the row need to be there.
+    fn read_chunks<'a>(&self, buffer: &'a mut Self::Buffer, row: usize, _wanted: &[u32]) -> &'a mut [f32] {
+        self.read(buffer, row)
     }
 
     /// Nobody waits for anything: what runs ahead may end.

@@ -8,6 +8,7 @@ use crate::device::{Device, DeviceError};
 use crate::limits::{BATCH_LOGIT_ROWS_MAX, BATCH_ROWS_MAX};
 use crate::load::{LoadError, ModelFile, Tensor};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
+use crate::sample::Chunk;
 
 /// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +113,15 @@ impl<D: Device> Runner for Loaded<D> {
     }
 
     fn best(&self, index: usize) -> Option<u32> {
-        self.device.best().filter(|_| index == 0)
+        self.device.best(index)
+    }
+
+    fn weigh(&mut self, index: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
+        self.device.weigh(&self.state.logits, index, scale, chunks)
+    }
+
+    fn chunks_of_logits(&mut self, index: usize, wanted: &[u32]) -> &mut [f32] {
+        self.device.read_chunks(&mut self.state.logits, index, wanted)
     }
 
     fn rest(&mut self) {

@@ -3,7 +3,7 @@
 //! Each cut first finds a weight below which nothing can survive; only the few tokens above it are gathered,
 //! and of those only the ones around the edge of the cut are put in order.
 
-use super::weights::{CHUNK, Chunk};
+use super::weights::{CHUNK, Chunk, part_of};
 use std::cmp::Ordering;
 
 /// A token that may be drawn.
@@ -18,37 +18,35 @@ fn better(a: &Candidate, b: &Candidate) -> Ordering {
     b.weight.total_cmp(&a.weight).then(a.token.cmp(&b.token))
 }
 
+/// The chunks that have a token that weighs at least `least`, and anything at all.
+pub(super) fn wanted(chunks: &[Chunk], least: f32) -> impl Iterator<Item = usize> + Clone + '_ {
+    let least = least.max(f32::MIN_POSITIVE);
+    chunks.iter().enumerate().filter(move |(_, chunk)| chunk.max >= least).map(|(index, _)| index)
+}
+
 /// All tokens that weigh at least `least`, and anything at all.
 pub(super) fn gather(weights: &[f32], chunks: &[Chunk], least: f32, candidates: &mut Vec<Candidate>) {
     candidates.clear();
-    let least = least.max(f32::MIN_POSITIVE);
-    for (index, (chunk, weights)) in chunks.iter().zip(weights.chunks(CHUNK)).enumerate() {
-        if chunk.max < least {
-            continue;
-        }
+    for index in wanted(chunks, least) {
         let tokens = (index * CHUNK) as u32..;
-        let all = weights.iter().zip(tokens).map(|(&weight, token)| Candidate { weight, token });
-        candidates.extend(all.filter(|candidate| candidate.weight >= least));
+        let all = part_of(index, weights).iter().zip(tokens);
+        let all = all.map(|(&weight, token)| Candidate { weight, token });
+        candidates.extend(all.filter(|candidate| candidate.weight >= least.max(f32::MIN_POSITIVE)));
     }
 }
 
-/// The `k` best tokens. `maxima` is scratch.
-///
-/// The k-th largest of the chunks' maxima bounds the cut: k tokens are at least as good as it.
-pub(super) fn top_k(
-    weights: &[f32],
-    chunks: &[Chunk],
-    k: usize,
-    maxima: &mut Vec<f32>,
-    candidates: &mut Vec<Candidate>,
-) {
+/// A weight that each of the `k` best tokens has at least: the k-th largest of the chunks' maxima. `maxima` is scratch.
+pub(super) fn least_of_top_k(chunks: &[Chunk], k: usize, maxima: &mut Vec<f32>) -> f32 {
     maxima.clear();
     maxima.extend(chunks.iter().map(|chunk| chunk.max));
-    let least = match k <= maxima.len() {
+    match k <= maxima.len() {
         true => *maxima.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1,
         false => 0.0,
-    };
-    gather(weights, chunks, least, candidates);
+    }
+}
+
+/// Leaves the `k` best candidates.
+pub(super) fn top_k(k: usize, candidates: &mut Vec<Candidate>) {
     if k < candidates.len() {
         candidates.select_nth_unstable_by(k, better);
         candidates.truncate(k);

@@ -10,16 +10,19 @@ mod penalty;
 mod random;
 mod weights;
 
-pub use penalty::Seen;
-
 use crate::limits::{LOGIT_BIAS_MAX, TOP_LOGPROBS_MAX};
 use crate::message::TokenLogprob;
+use crate::runner::Runner;
 use filter::Candidate;
+pub use penalty::Seen;
 use serde::{Deserialize, Serialize};
-use weights::{CHUNK, Chunk};
+pub use weights::{CHUNK, Chunk};
 
 /// Temperatures below this are 0: dividing by them leaves one token anyway, or overflows.
 const GREEDY_BELOW: f32 = 1e-4;
+
+/// Chunks of logits that are brought one by one; of more, all are.
+const WANTED_CHUNKS_MAX: usize = 256;
 
 /// How a token is chosen. The default is greedy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,6 +95,12 @@ impl Sampling {
         self.temperature < GREEDY_BELOW && plain && self.logprobs.is_none()
     }
 
+    /// The token is drawn by the logits as they are, and nothing else is asked for.
+    fn only_draws(&self) -> bool {
+        let plain = !self.has_penalties() && self.bias.is_empty();
+        self.temperature >= GREEDY_BELOW && plain && self.logprobs.is_none()
+    }
+
     fn cuts(&self) -> bool {
         self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
     }
@@ -128,6 +137,7 @@ pub struct Sampler {
     chunks: Vec<Chunk>,         // (vocab / CHUNK)
     maxima: Vec<f32>,           // (vocab / CHUNK)
     candidates: Vec<Candidate>, // (up to vocab)
+    wanted: Vec<u32>,           // (up to WANTED_CHUNKS_MAX) chunks
     raw: Vec<f32>,              // (vocab) the model's logits, when log-probabilities are wanted
     top: Vec<TokenLogprob>,     // (up to TOP_LOGPROBS_MAX) of the last token
 }
@@ -139,6 +149,7 @@ impl Sampler {
             chunks: Vec::with_capacity(chunks),
             maxima: Vec::with_capacity(chunks),
             candidates: Vec::with_capacity(vocab),
+            wanted: Vec::with_capacity(WANTED_CHUNKS_MAX),
             raw: Vec::with_capacity(vocab),
             top: Vec::with_capacity(TOP_LOGPROBS_MAX),
         }
@@ -159,6 +170,41 @@ impl Sampler {
         let token = self.choose(logits, max, sampling, position)?;
         let logprob = log_sum.and_then(|log_sum| Some(self.raw.get(token as usize)? - log_sum));
         Ok((token, logprob))
+    }
+
+    /// The token that `sample` would choose by the `index`-th logits, if the runner can tell of them without sending all, and
+    /// if that is enough.
+    pub fn sample_told(
+        &mut self,
+        runner: &mut dyn Runner,
+        index: usize,
+        sampling: &Sampling,
+        position: usize,
+    ) -> Option<u32> {
+        if !sampling.only_draws() {
+            return None;
+        }
+        let scale = 1.0 / sampling.temperature;
+        let best = runner.weigh(index, scale, &mut self.chunks)?;
+        let share = random::uniform(sampling.seed, position);
+        self.want(sampling, share, runner.facts().vocab)?;
+        let weights = runner.chunks_of_logits(index, &self.wanted);
+        self.wanted.iter().for_each(|&chunk| weights::weigh_part(chunk as usize, weights, best, scale));
+        self.draw(weights, sampling, share)
+    }
+
+    /// Finds the chunks whose weights decide, if they are few.
+    fn want(&mut self, sampling: &Sampling, share: f64, vocab: usize) -> Option<()> {
+        self.wanted.clear();
+        if !sampling.cuts() {
+            self.wanted.push(weights::find(&self.chunks, share)?.0 as u32);
+            return Some(());
+        }
+        let least = self.least(sampling, vocab);
+        let wanted = filter::wanted(&self.chunks, least).take(WANTED_CHUNKS_MAX + 1);
+        let few = wanted.clone().count() <= WANTED_CHUNKS_MAX;
+        self.wanted.extend(wanted.map(|chunk| chunk as u32));
+        few.then_some(())
     }
 
     /// The most likely tokens beside the last chosen one; empty when none were asked for.
@@ -186,37 +232,39 @@ impl Sampler {
         }
         weights::weigh(logits, max, 1.0 / sampling.temperature, &mut self.chunks);
         let share = random::uniform(sampling.seed, position);
-        let token = match sampling.cuts() {
-            false => weights::draw(logits, &self.chunks, share),
-            true => {
-                self.cut(logits, sampling);
-                filter::draw(&self.candidates, share)
-            }
-        };
-        token.ok_or(BadLogits::NoneAllowed)
+        self.draw(logits, sampling, share).ok_or(BadLogits::NoneAllowed)
+    }
+
+    /// The token at `share` of what the settings leave.
+    fn draw(&mut self, weights: &[f32], sampling: &Sampling, share: f64) -> Option<u32> {
+        if !sampling.cuts() {
+            return weights::draw(weights, &self.chunks, share);
+        }
+        self.cut(weights, sampling);
+        filter::draw(&self.candidates, share)
+    }
+
+    /// A weight that every token has that top-k, top-p and min-p leave.
+    fn least(&mut self, sampling: &Sampling, vocab: usize) -> f32 {
+        let Sampling { top_k, top_p, min_p, .. } = *sampling;
+        match (top_k, top_p < 1.0) {
+            (0, false) => min_p,
+            (0, true) => filter::least_of_top_p(top_p, weights::total(&self.chunks), vocab),
+            (k, _) => filter::least_of_top_k(&self.chunks, k as usize, &mut self.maxima),
+        }
     }
 
     /// Leaves those that top-k, top-p and min-p allow as candidates.
     fn cut(&mut self, weights: &[f32], sampling: &Sampling) {
-        let Sampler { chunks, maxima, candidates, .. } = self;
+        let least = self.least(sampling, weights.len());
+        let Sampler { chunks, candidates, .. } = self;
         let Sampling { top_k, top_p, min_p, .. } = *sampling;
-        let total = match (top_k, top_p < 1.0) {
-            (0, false) => {
-                filter::gather(weights, chunks, min_p, candidates);
-                0.0
-            }
-            (0, true) => {
-                let total = weights::total(chunks);
-                let least = filter::least_of_top_p(top_p, total, weights.len());
-                filter::gather(weights, chunks, least, candidates);
-                total
-            }
-            (k, _) => {
-                filter::top_k(weights, chunks, k as usize, maxima, candidates);
-                filter::total(candidates)
-            }
-        };
+        filter::gather(weights, chunks, least, candidates);
+        if top_k > 0 {
+            filter::top_k(top_k as usize, candidates);
+        }
         if top_p < 1.0 {
+            let total = if top_k > 0 { filter::total(candidates) } else { weights::total(chunks) };
             filter::top_p(f64::from(top_p) * total, candidates);
         }
         candidates.retain(|candidate| candidate.weight >= min_p);
@@ -265,4 +313,86 @@ fn position_of(logits: &[f32], wanted: f32) -> u32 {
     let Some(chunk) = logits.chunks(CHUNK).position(has) else { return 0 };
     let inside = logits[chunk * CHUNK..].iter().position(|&logit| logit == wanted);
     (chunk * CHUNK + inside.unwrap_or(0)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+    use crate::runner::{RunnerError, RunnerFacts};
+
+    const VOCAB: usize = 5003;
+
+    /// Tells of its logits as a device would, and hands out no chunk that was not asked for.
+    struct Telling(Vec<f32>, Vec<f32>);
+
+    impl Runner for Telling {
+        fn facts(&self) -> RunnerFacts {
+            RunnerFacts { vocab: VOCAB, context: 1, kv_blocks: 1 }
+        }
+
+        fn forward(&mut self, _: &Batch) -> Result<(), RunnerError> {
+            Ok(())
+        }
+
+        fn logits(&mut self, _: usize) -> &mut [f32] {
+            &mut self.0
+        }
+
+        fn weigh(&mut self, _: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
+            let best = checked_max(&self.0).ok()?;
+            weights::weigh(&mut self.0.clone(), best, scale, chunks);
+            Some(best)
+        }
+
+        fn chunks_of_logits(&mut self, _: usize, wanted: &[u32]) -> &mut [f32] {
+            self.1 = vec![f32::NAN; VOCAB];
+            for at in wanted.iter().flat_map(|&chunk| chunk as usize * CHUNK..(chunk as usize + 1) * CHUNK) {
+                self.1.iter_mut().zip(&self.0).skip(at).take(1).for_each(|(to, from)| *to = *from);
+            }
+            &mut self.1
+        }
+
+        fn copy_block(&mut self, _: u32, _: u32) {}
+    }
+
+    #[test]
+    fn what_is_told_of_logits_gives_the_same_tokens_as_the_logits() {
+        let plain = Sampling { temperature: 1.0, ..Sampling::default() };
+        let settings = [
+            plain.clone(),
+            Sampling { temperature: 0.4, top_p: 0.9, ..plain.clone() },
+            Sampling { top_k: 30, ..plain.clone() },
+            Sampling { top_k: 50, top_p: 0.7, min_p: 0.01, ..plain.clone() },
+            Sampling { min_p: 0.05, ..plain },
+        ];
+        let mut sampler = Sampler::new(VOCAB);
+        for (sampling, spread) in settings.iter().flat_map(|sampling| [(sampling, 2.0), (sampling, 12.0)]) {
+            let logit = |token: usize| (random::uniform(9, token) as f32 - 0.5) * spread;
+            let mut runner = Telling((0..VOCAB).map(logit).collect(), Vec::new());
+            let mut told = 0;
+            for seed in 0..100 {
+                let sampling = Sampling { seed, ..sampling.clone() };
+                let Some(token) = sampler.sample_told(&mut runner, 0, &sampling, 3) else { continue };
+                let want = sampler.sample(&mut runner.0.clone(), &sampling, &Seen::default(), 3);
+                assert_eq!(Ok((token, None)), want, "{sampling:?}");
+                told += 1;
+            }
+            assert_eq!(told, 100, "{sampling:?}");
+        }
+    }
+
+    #[test]
+    fn penalties_and_log_probabilities_want_all_logits() {
+        let mut runner = Telling(vec![0.0; VOCAB], Vec::new());
+        let plain = Sampling { temperature: 1.0, ..Sampling::default() };
+        for sampling in [
+            Sampling::default(),
+            Sampling { presence_penalty: 1.0, ..plain.clone() },
+            Sampling { bias: vec![(1, 1.0)], ..plain.clone() },
+            Sampling { logprobs: Some(2), ..plain },
+        ] {
+            assert_eq!(Sampler::new(VOCAB).sample_told(&mut runner, 0, &sampling, 3), None);
+        }
+    }
 }

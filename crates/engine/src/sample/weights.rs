@@ -4,13 +4,30 @@
 use super::exp::exp;
 
 /// Weights that one chunk covers; the last chunk may have fewer.
-pub(super) const CHUNK: usize = 64;
+pub const CHUNK: usize = 64;
 const LANES: usize = 16;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Chunk {
+/// What is known of a chunk's weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Chunk {
     pub sum: f32,
     pub max: f32,
+}
+
+/// Where a chunk's values are.
+fn places(chunk: usize, len: usize) -> std::ops::Range<usize> {
+    (chunk * CHUNK).min(len)..((chunk + 1) * CHUNK).min(len)
+}
+
+/// A chunk's part of all values.
+pub(super) fn part_of(chunk: usize, values: &[f32]) -> &[f32] {
+    &values[places(chunk, values.len())]
+}
+
+/// Turns the logits of one chunk into weights in place.
+pub(super) fn weigh_part(chunk: usize, logits: &mut [f32], best: f32, scale: f32) {
+    let places = places(chunk, logits.len());
+    weigh_chunk(&mut logits[places], best, scale);
 }
 
 /// Turns logits into weights in place: e^((logit - best) * scale).
@@ -61,16 +78,24 @@ pub(super) fn log_sum_exp(logits: &[f32], best: f32) -> f32 {
     best + total.ln() as f32
 }
 
+/// The chunk at `share` (0 to 1) of the whole weight, and what of the share is its own; none if rounding leaves some over.
+pub(super) fn find(chunks: &[Chunk], share: f64) -> Option<(usize, f64)> {
+    let mut left = share * total(chunks);
+    let at = chunks.iter().position(|chunk| {
+        let found = left < f64::from(chunk.sum);
+        left -= if found { 0.0 } else { f64::from(chunk.sum) };
+        found
+    });
+    at.map(|at| (at, left))
+}
+
 /// The token at `share` (0 to 1) of the whole weight.
 pub(super) fn draw(weights: &[f32], chunks: &[Chunk], share: f64) -> Option<u32> {
-    let mut left = share * total(chunks);
-    for (index, (chunk, weights)) in chunks.iter().zip(weights.chunks(CHUNK)).enumerate() {
-        if left < f64::from(chunk.sum) {
-            return Some((index * CHUNK + draw_within(weights, left)) as u32);
-        }
-        left -= f64::from(chunk.sum);
-    }
-    weights.iter().rposition(|&weight| weight > 0.0).map(|token| token as u32)
+    let token = match find(chunks, share) {
+        Some((chunk, left)) => chunk * CHUNK + draw_within(part_of(chunk, weights), left),
+        None => weights.iter().rposition(|&weight| weight > 0.0)?,
+    };
+    Some(token as u32)
 }
 
 fn draw_within(weights: &[f32], mut left: f64) -> usize {

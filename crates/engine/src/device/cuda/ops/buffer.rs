@@ -3,6 +3,7 @@
 use super::super::{Bytes, Card, CudaError, Doing};
 use cudarc::driver::{CudaContext, CudaStream, result};
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Host memory that the card copies to and from while the host does something else.
@@ -104,36 +105,59 @@ impl Buffer {
         Ok((self.card.address, brought))
     }
 
-    /// Sends the first rows to the host, where they are once the stream is done.
-    pub fn send(&mut self, card: &Card, rows: usize) -> Result<(), CudaError> {
-        if self.host.is_none() {
-            self.host = Some(Pinned::new(card, self.newest.len() * self.width)?);
-        }
-        let Some(host) = &mut self.host else { return Ok(()) };
-        let values = &mut host.values_mut()[..rows * self.width];
-        // SAFETY: `rows` rows on both sides, which live as long as the buffer does.
-        unsafe { result::memcpy_dtoh_async(values, self.card.address, card.stream.cu_stream()) }
-            .doing("copying from the card")?;
-        self.sent(rows);
-        Ok(())
+    /// Where the first row is, for a kernel that reads what a kernel wrote.
+    pub fn lies(&self) -> u64 {
+        self.away.as_ref().map_or(self.card.address, |(address, _)| *address)
     }
 
-    /// The first rows are on the host, or on their way there.
-    pub fn sent(&self, rows: usize) {
-        self.newest[..rows].iter().for_each(|row| row.set(Newest::Both));
+    /// A row on the host of which only the given columns are brought, if the card's values are newer; else all of it.
+    pub fn parts_of_row(
+        &mut self,
+        card: &Card,
+        row: usize,
+        parts: impl Iterator<Item = Range<usize>>,
+    ) -> Result<&mut [f32], CudaError> {
+        if self.newest[row].get() != Newest::Card {
+            return self.row(card, row);
+        }
+        let (first, stream) = self.place(card);
+        let host = Buffer::on_host(&mut self.host, card, self.newest.len() * self.width)?;
+        let values = &mut host.values_mut()[row * self.width..][..self.width];
+        for part in parts {
+            let from = first + 4 * (row * self.width + part.start) as u64;
+            // SAFETY: a part of a row on both sides.
+            unsafe { result::memcpy_dtoh_async(&mut values[part], from, stream.cu_stream()) }
+                .doing("copying from the card")?;
+        }
+        stream.synchronize().doing("waiting for the card")?;
+        Ok(values)
+    }
+
+    /// Where the card's first row is, and the stream that reads it.
+    fn place(&self, card: &Card) -> (u64, Arc<CudaStream>) {
+        match &self.away {
+            Some((address, stream)) => (*address, stream.clone()),
+            None => (self.card.address, card.stream.clone()),
+        }
+    }
+
+    fn on_host<'a>(
+        host: &'a mut Option<Pinned>,
+        card: &Card,
+        len: usize,
+    ) -> Result<&'a mut Pinned, CudaError> {
+        let held = match host.take() {
+            Some(held) => held,
+            None => Pinned::new(card, len)?,
+        };
+        Ok(host.insert(held))
     }
 
     /// A row on the host, once the stream is done. It is the caller's to write.
     pub fn row(&mut self, card: &Card, row: usize) -> Result<&mut [f32], CudaError> {
-        if self.host.is_none() {
-            self.host = Some(Pinned::new(card, self.newest.len() * self.width)?);
-        }
-        let Some(host) = &mut self.host else { return Ok(&mut []) };
+        let (first, stream) = self.place(card);
+        let host = Buffer::on_host(&mut self.host, card, self.newest.len() * self.width)?;
         let values = &mut host.values_mut()[row * self.width..][..self.width];
-        let (first, stream) = match &self.away {
-            Some((address, stream)) => (*address, stream),
-            None => (self.card.address, &card.stream),
-        };
         if self.newest[row].get() == Newest::Card {
             // SAFETY: a row on both sides.
             unsafe {

@@ -5,6 +5,8 @@ use super::super::{Card, CudaError, Doing};
 use super::few::{FEW_BYTES_MAX, Kind};
 use super::layout::Layout;
 use super::product::STAGED_BYTES_MAX;
+use super::several;
+use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::{CudaFunction, CudaModule, sys};
 use std::ffi::c_void;
@@ -12,15 +14,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Everything but attention, whose kernels have the length of a head as a constant.
-const GENERAL: [(&str, &str); 8] = [
+const GENERAL: [(&str, &str); 12] = [
     ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
     ("formats.cuh", include_str!("../../../../kernels/ops/formats.cuh")),
     ("rows.cuh", include_str!("../../../../kernels/ops/rows.cuh")),
     ("product.cu", include_str!("../../../../kernels/ops/product.cu")),
     ("rows.cu", include_str!("../../../../kernels/ops/rows.cu")),
     ("experts.cu", include_str!("../../../../kernels/ops/experts.cu")),
+    ("logits.cu", include_str!("../../../../kernels/ops/logits.cu")),
     ("stream.cuh", include_str!("../../../../kernels/ops/stream.cuh")),
     ("few.cu", include_str!("../../../../kernels/ops/few.cu")),
+    ("flow.cuh", include_str!("../../../../kernels/ops/flow.cuh")),
+    ("several.cu", include_str!("../../../../kernels/ops/several.cu")),
+    ("route.cu", include_str!("../../../../kernels/ops/route.cu")),
 ];
 
 const ATTENTION: [(&str, &str); 5] = [
@@ -161,7 +167,10 @@ pub fn arg<T>(value: &T) -> *mut c_void {
 pub struct Products {
     pub few: [Kernel; Kind::ALL.len()], // for a few rows, with what comes before and after
     pub stage_bytes: usize,             // of a block of those
-    pub split: [Kernel; 4],             // for at most 8, 16, 32, 64 rows
+    pub several: [Kernel; several::Kind::ALL.len()], // for some rows
+    pub several_stage_bytes: usize,
+    pub route: Kernel,
+    pub split: [Kernel; 4], // for at most 8, 16, 32, 64 rows
     pub wide: Kernel,
 }
 
@@ -172,6 +181,12 @@ pub struct Kernels {
     pub mix: Kernel,
     pub choose: Kernel,
     pub group: Kernel,
+    pub best: Kernel,
+    pub weigh: Kernel,
+    pub several_bytes_max: usize, // of shared memory that a block may ask for
+    pub several_groups: usize,    // of warps in a block
+    pub several_threads: usize,
+    pub several_row_bytes: usize, // of shared memory for each input row, beside the row
     pub write_outside: Kernel,
 }
 
@@ -262,6 +277,9 @@ impl Kernels {
     pub fn load(card: &Card, cache: &Path) -> Result<Kernels, CudaError> {
         let module = module(card, &general_source(), cache)?;
         let find = |name: &str| Kernel::find(&module, name);
+        let most = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let most = card.context.attribute(most).doing("asking for shared memory")?.unsigned_abs() as usize;
+        let several_bytes_max = most.saturating_sub(several::STATIC_BYTES);
         let products = |layout: Layout| -> Result<Products, CudaError> {
             let name = layout.name();
             let split = |rows: usize| {
@@ -274,11 +292,20 @@ impl Kernels {
                 kernel.allow_shared(FEW_BYTES_MAX)?;
                 Ok(kernel)
             };
+            let several = |kind: several::Kind| {
+                let kernel = find(&format!("several_{}_{name}", kind.name()))?;
+                kernel.allow_shared(several_bytes_max)?;
+                Ok(kernel)
+            };
             let [normed, plain, ready, gated, experts, mix] = Kind::ALL;
+            let [some, some_gated, some_in, some_out] = several::Kind::ALL;
             let (wide, bytes) = (format!("wide_{name}"), format!("wide_{name}_bytes"));
             Ok(Products {
                 few: [few(normed)?, few(plain)?, few(ready)?, few(gated)?, few(experts)?, few(mix)?],
                 stage_bytes: constant_of(card, &module, &format!("few_{name}_stages"))? as usize,
+                several: [several(some)?, several(some_gated)?, several(some_in)?, several(some_out)?],
+                several_stage_bytes: constant_of(card, &module, &format!("several_{name}_stages"))? as usize,
+                route: find(&format!("route_{name}"))?,
                 split: [split(8)?, split(16)?, split(32)?, split(64)?],
                 wide: Kernel::find_shared(card, &module, &wide, &bytes)?,
             })
@@ -291,6 +318,12 @@ impl Kernels {
             mix: find("mix")?,
             choose: find("choose")?,
             group: find("group")?,
+            best: find("best")?,
+            weigh: find("weigh")?,
+            several_bytes_max,
+            several_groups: constant_of(card, &module, "several_groups")? as usize,
+            several_threads: constant_of(card, &module, "several_threads")? as usize,
+            several_row_bytes: constant_of(card, &module, "several_row_bytes")? as usize,
             write_outside: find("write_outside")?,
         })
     }

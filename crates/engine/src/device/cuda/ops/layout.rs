@@ -277,6 +277,14 @@ fn exponent(layout: Layout, stack: Stack<'_>) -> i32 {
     (layout.top_exponent() - largest.log2().ceil() as i32).clamp(-100, 100)
 }
 
+/// Where the sign of each of four codes stands in half a word; the other three bits stand at 9, 6, 3 and 0.
+const FP4_SIGNS: [usize; 4] = [15, 12, 14, 13];
+
+/// The `index`-th code of half a word.
+fn spread(index: usize, code: u16) -> u16 {
+    (code >> 3) << FP4_SIGNS[index] | (code & 7) << (9 - 3 * index)
+}
+
 /// Writes row `r` of a tile.
 fn put_row(plan: Plan, row: &Row, r: usize, size: f32, codes: &mut [u8], scales: &mut [u8]) {
     let (g, second) = (r % 8, r / 8);
@@ -285,10 +293,15 @@ fn put_row(plan: Plan, row: &Row, r: usize, size: f32, codes: &mut [u8], scales:
     match plan.layout {
         Layout::Levels4 | Layout::Fp4 => {
             for (col, &code) in row.codes.iter().enumerate() {
-                let i = col % 8; // in a word: pairs share a nibble's place in its two halves
-                let bit = 4 * (i / 2) + 16 * (i % 2);
-                let at = col / UNIT_COLS * unit_bytes + lane_at(col) + 8 * second + 4 * (col % 16 / 8);
-                codes[at + bit / 8] |= code << (bit % 8);
+                let (pair, half) = (col % 8 / 2, 2 * (col % 2)); // in a word: pairs share a place in its two halves
+                let at = col / UNIT_COLS * unit_bytes + lane_at(col) + 8 * second + 4 * (col % 16 / 8) + half;
+                let bits = match plan.layout {
+                    Layout::Fp4 => spread(pair, u16::from(code)),
+                    _ => u16::from(code) << (4 * pair),
+                };
+                let [low, high] = bits.to_le_bytes();
+                codes[at] |= low;
+                codes[at + 1] |= high;
             }
         }
         Layout::Levels8 => {
@@ -343,13 +356,15 @@ mod tests {
         let at = unit * plan.unit_scale_bytes()
             + plan.layout.scale_bytes() * (g * (UNIT_COLS / plan.group) + group)
             + plan.layout.scale_bytes() / 2 * second;
-        let nibble = word(lane + 8 * second + 4 * (c / 8)) >> (4 * (c % 8 / 2) + 16 * (c % 2)) & 15;
+        let (half, pair) = (word(lane + 8 * second + 4 * (c / 8)) >> (16 * (c % 2)), c % 8 / 2);
         let e2m1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
         let value = match plan.layout {
-            Layout::Levels4 => nibble as f32 * power(-24) * half_at(scales, at) + half_at(scales, at + 2),
+            Layout::Levels4 => {
+                (half >> (4 * pair) & 15) as f32 * power(-24) * half_at(scales, at) + half_at(scales, at + 2)
+            }
             Layout::Fp4 => {
-                let sign = if nibble & 8 == 0 { 1.0 } else { -1.0 };
-                sign * e2m1[nibble as usize & 7] * power(-14) * half_at(scales, at)
+                let sign = if half >> FP4_SIGNS[pair] & 1 == 0 { 1.0 } else { -1.0 };
+                sign * e2m1[(half >> (9 - 3 * pair)) as usize & 7] * power(-14) * half_at(scales, at)
             }
             Layout::Levels8 => {
                 let level = codes[second * LANES * 16 + lane + c];

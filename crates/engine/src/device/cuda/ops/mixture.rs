@@ -39,7 +39,7 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
-        if rows == 1 && self.few_mixture(w, x)? {
+        if (rows == 1 && self.few_mixture(w, x)?) || self.several_mixture(w, x, rows)? {
             return Ok(());
         }
         let (hidden, ffn, slots) = (x.width, w.gate.part.rows, rows * w.used);
@@ -117,7 +117,14 @@ impl Cuda {
     }
 
     /// `x += sum over the used of share * down`
-    fn mix(&self, x: &Buffer, down: u64, shares: u64, rows: usize, used: usize) -> Result<(), CudaError> {
+    pub(super) fn mix(
+        &self,
+        x: &Buffer,
+        down: u64,
+        shares: u64,
+        rows: usize,
+        used: usize,
+    ) -> Result<(), CudaError> {
         let (to, _) = x.read_on_card(&self.card)?;
         let (width, used) = (x.width as i32, used as i32);
         let grid = Grid { blocks: (rows, x.width.div_ceil(MIX_THREADS), 1), threads: MIX_THREADS };

@@ -7,6 +7,7 @@
 mod alone;
 mod attend;
 mod buffer;
+mod choice;
 mod few;
 mod kernels;
 mod layout;
@@ -15,6 +16,7 @@ mod mixture;
 mod product;
 mod replay;
 mod scratch;
+mod several;
 mod step;
 mod weights;
 
@@ -31,9 +33,11 @@ use crate::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
 use crate::load::Tensor;
 use crate::model::Whole;
 use crate::model::config::{Config, Rope};
+use crate::sample::{CHUNK, Chunk};
 use alone::Alone;
 use attend::Cache;
 use buffer::Pinned;
+use choice::Choice;
 use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
 use layout::{TILE_ROWS, UNIT_COLS};
@@ -65,6 +69,7 @@ pub struct Cuda {
     embedded: Option<Pinned>, // (rows, hidden) on their way to the card
     prepared: Option<u64>,    // the buffer whose rows `scratch.inputs` has
     measured: Option<u64>,    // the buffer of whose rows `scratch.largest` knows the magnitudes
+    choice: Choice,
     replay: Replay,
     widest: Widest,
     decoded_alone: bool,                // the last batch was
@@ -117,6 +122,7 @@ impl Cuda {
             embedded: None,
             prepared: None,
             measured: None,
+            choice: Choice::new(&card)?,
             replay: Replay::new(false),
             widest: Widest::default(),
             decoded_alone: false,
@@ -239,8 +245,10 @@ impl Cuda {
         let mut row = 0;
         for part in &matrix.parts {
             let at = 4 * row as u64;
-            let bias = if bias == 0 { 0 } else { bias + at };
-            multiply(&self.card, &self.kernels, input, &[Target { part, bias, out: out + at }])?;
+            let (bias, out) = (if bias == 0 { 0 } else { bias + at }, out + at);
+            if !self.several_part(part, inputs, (rows, matrix.cols), (bias, out, matrix.rows), add)? {
+                multiply(&self.card, &self.kernels, input, &[Target { part, bias, out }])?;
+            }
             row += part.rows;
         }
         Ok(())
@@ -274,6 +282,9 @@ impl Cuda {
             return Ok(());
         }
         let inputs = self.prepare_buffer(x, rows, Cuda::norm(&w.norm))?;
+        if self.several_gated(w, inputs, hidden, rows)? {
+            return Ok(());
+        }
         let width = hidden.width;
         let gate = hidden.write_on_card();
         let up = self.scratch.up.at(&self.card, rows * width * 4)?;
@@ -358,7 +369,7 @@ impl Cuda {
             let inputs = self.prepare(&source)?;
             self.product(&w.matrix, inputs, count, None, out, false)?;
         }
-        logits.send(&self.card, count)
+        self.find_best(out, logits.width, count)
     }
 
     fn try_begin(&mut self, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
@@ -367,6 +378,7 @@ impl Cuda {
             alone.written(batch);
         }
         (self.prepared, self.measured) = (None, None);
+        self.choice.forget();
         self.card.finish()?;
         if !self.step.as_ref().is_some_and(|step| step.holds(rope, batch)) {
             let (rows, blocks) = (batch.rows(), batch.blocks.len());
@@ -542,7 +554,7 @@ impl Device for Cuda {
     fn head(&mut self, w: &Head<Cuda>, x: &Buffer, batch: &Batch, logits: &mut Buffer) {
         if self.replay.replays() {
             logits.write_on_card();
-            return logits.sent(batch.logit_rows.len());
+            return self.choice.told(batch.logit_rows.len());
         }
         let done = self.try_head(w, x, batch, logits);
         self.note(done);
@@ -559,17 +571,35 @@ impl Device for Cuda {
 
     fn forward_alone(&mut self, batch: &Batch, logits: &mut Buffer) -> bool {
         let Way::On(alone) = &mut self.alone else { return false };
+        self.choice.forget();
         let done = alone.forward(batch, logits);
         self.decoded_alone = !matches!(done, Ok(false));
         self.note(done.map(|_| ()));
         self.decoded_alone
     }
 
-    fn best(&self) -> Option<u32> {
+    fn best(&self, row: usize) -> Option<u32> {
         match &self.alone {
-            Way::On(alone) if self.decoded_alone => alone.best(),
-            _ => None,
+            Way::On(alone) if self.decoded_alone => alone.best().filter(|_| row == 0),
+            _ => self.choice.best(row),
         }
+    }
+
+    fn weigh(&mut self, logits: &Buffer, row: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
+        self.try_weigh(logits, row, scale, chunks).unwrap_or_else(|error| {
+            self.note(Err(error));
+            None
+        })
+    }
+
+    fn read_chunks<'a>(&self, buffer: &'a mut Buffer, row: usize, wanted: &[u32]) -> &'a mut [f32] {
+        let width = buffer.width;
+        let parts =
+            wanted.iter().map(|&chunk| chunk as usize * CHUNK..((chunk as usize + 1) * CHUNK).min(width));
+        buffer.parts_of_row(&self.card, row, parts).unwrap_or_else(|error| {
+            self.note(Err(error));
+            &mut []
+        })
     }
 
     fn rest(&mut self) {

@@ -8,6 +8,7 @@ use super::weights::Part;
 const WIDE_ROWS: usize = 64; // input rows of a block of `wide`
 const WIDE_OUT: usize = 128; // and rows of the matrix
 const WIDE_THREADS: usize = 128;
+const WIDE_FROM: usize = 16; // rows of a matrix that is large enough
 const SPLIT_THREADS: usize = 256;
 /// Shared memory for the inputs of a block: several blocks have to fit on a multiprocessor.
 pub const STAGED_BYTES_MAX: usize = 48 << 10;
@@ -130,8 +131,12 @@ fn launch(card: &Card, kernels: &Kernels, input: Input, targets: &[Target<'_>]) 
         Rows::All(rows) => {
             args.rows = rows as i32;
             // A matrix of few rows keeps more of the card busy when its columns are shared out.
-            let narrow = part.rows.div_ceil(WIDE_OUT) * rows.div_ceil(WIDE_ROWS) < card.multiprocessors / 2;
-            let most = SPLIT_ROWS.into_iter().find(|&most| rows <= most).or(narrow.then_some(WIDE_ROWS));
+            let blocks = part.rows.div_ceil(WIDE_OUT) * targets.len();
+            let narrow = blocks * rows.div_ceil(WIDE_ROWS) < card.multiprocessors / 2;
+            // With many of them, inputs that go through shared memory with the weights are read less often.
+            let wide = rows > WIDE_FROM && blocks >= card.multiprocessors;
+            let split = SPLIT_ROWS.into_iter().find(|&most| rows <= most && !wide);
+            let most = split.or(narrow.then_some(WIDE_ROWS));
             (most, rows.div_ceil(most.unwrap_or(WIDE_ROWS)))
         }
         Rows::Grouped { tiles, tile_count, slots, slots_a_row, tile_rows, tiles_max } => {

@@ -122,9 +122,14 @@ impl Ahead {
         (self.taken, self.follows) = (self.taken + 1, follows);
     }
 
+    /// Whether the launch goes on with steps that were not taken.
+    pub fn runs(&self) -> bool {
+        self.taken < self.steps
+    }
+
     /// The launch is told to stop, if it is not over yet. Whether it had to be is told.
     pub fn stop(&mut self) -> bool {
-        let runs = self.taken < self.steps;
+        let runs = self.runs();
         self.steps = self.steps.min(self.taken);
         runs
     }

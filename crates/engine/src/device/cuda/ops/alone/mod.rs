@@ -124,6 +124,11 @@ impl Alone {
         self.best
     }
 
+    /// Whether steps are under way that nobody asked for yet.
+    pub fn runs_ahead(&self) -> bool {
+        self.ahead.runs()
+    }
+
     /// The general path computes this batch.
     pub fn written(&mut self, batch: &Batch) {
         self.rest();
