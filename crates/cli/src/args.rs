@@ -53,7 +53,7 @@ pub struct ModelArgs {
     #[arg(long, global = true, value_name = "DEVICE", value_enum, default_value_t = DeviceName::Auto)]
     pub device: DeviceName,
     /// What an NVIDIA card may round: exact gives a token the same bits alone and in any batch, fast does not and decodes
-    /// gpt-oss alone up to twice as fast; a CPU is always exact
+    /// one sequence up to twice as fast; a CPU is always exact
     #[arg(long, global = true, value_name = "PRECISION", value_enum, default_value_t = Precision::Fast)]
     pub precision: Precision,
     /// Threads to compute with [default: one a physical core]

@@ -156,6 +156,11 @@ impl Cuda {
         Maker::new(&self.card, &self.folder)?.read_bandwidth(&self.card, READ_BYTES)
     }
 
+    /// Whether the last batch went through the one kernel.
+    pub fn decoded_alone(&self) -> bool {
+        self.decoded_alone
+    }
+
     /// Whether it does, for the model that was loaded.
     pub fn alone(&self) -> &Way {
         &self.alone
