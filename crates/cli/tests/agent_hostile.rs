@@ -279,9 +279,7 @@ fn hostile(folder: &Path, index: usize) {
 /// said that they trust it. Without a tracer this is not shown.
 #[test]
 fn forty_hostile_repositories_run_and_reach_nothing_before_trust() {
-    let tracer = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
-    if !tracer.is_ok_and(|status| status.success()) {
-        eprintln!("strace is not here: nothing is shown");
+    if !support::can_trace() {
         return;
     }
     let home = tempfile::tempdir().unwrap();

@@ -7,6 +7,21 @@ use std::process::{Command, Stdio};
 use support::server::Server;
 use support::{flint, stderr, stdout};
 
+/// What each task wants changed is a line or three.
+const CHANGED_LINES_MAX: usize = 6;
+
+/// Lines of all files that are there in one folder and not in the other.
+fn changed_lines(before: &Path, after: &Path) -> usize {
+    let lines = |folder: &Path| {
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let texts = files.filter(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap());
+        texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect::<Vec<String>>()
+    };
+    let (before, after) = (lines(before), lines(after));
+    let lacks = |one: &[String], other: &[String]| one.iter().filter(|line| !other.contains(line)).count();
+    lacks(&before, &after) + lacks(&after, &before)
+}
+
 fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -38,6 +53,8 @@ fn small_tasks_are_done() {
         let said = stdout(&output) + &stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{name}: {said}");
         assert!(passes(check, folder.path()), "{name}: {said}");
+        let changed = changed_lines(&task.join("before"), folder.path());
+        assert!((1..=CHANGED_LINES_MAX).contains(&changed), "{name}: {changed} lines were changed");
         assert!(said.contains("\"model_served\":\"qwen2.5-coder-1.5b\""), "{name}: {said}");
     }
 }

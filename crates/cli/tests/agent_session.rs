@@ -199,3 +199,54 @@ fn commands_do_what_they_say() {
     terminal.wait_for("flint resume");
     assert_eq!(terminal.wait().code(), Some(0));
 }
+
+#[test]
+fn init_has_an_agents_file_written() {
+    let patch = "*** Begin Patch\n*** Add File: AGENTS.md\n+Build with make.\n*** End Patch";
+    let call = json!({"name": "patch", "arguments": {"patch": patch}});
+    let call = format!("<tool_call>\n{call}\n</tool_call>");
+    let server =
+        Server::scripted(&[(" lines that a newcomer needs.", call.as_str()), ("", "It is there.")], 2_000.0);
+    let folder = tempfile::tempdir().unwrap();
+    let mut terminal = open(agent(&server, folder.path()).args(["-m", MODEL, "-s", "workspace-write"]));
+    terminal.press("/init\r");
+    shows(&mut terminal, "AGENTS.md is being written");
+    // What agents are told is not changed without a word.
+    terminal.wait_for("Make these changes?");
+    // It is painted again when it listens.
+    terminal.wait_for("this once");
+    terminal.wait_for("this once");
+    assert!(!folder.path().join("AGENTS.md").exists());
+    terminal.press("y");
+    shows(&mut terminal, "It is there.");
+    let written = std::fs::read_to_string(folder.path().join("AGENTS.md")).unwrap();
+    assert_eq!(written, "Build with make.\n");
+}
+
+/// The tracer plays a kernel that lacks a part. Without one this is not shown.
+#[test]
+fn where_commands_cannot_be_confined_nothing_is_begun() {
+    if !support::can_trace() {
+        return;
+    }
+    let server = Server::scripted(&[("", "Hello.")], 2_000.0);
+    let folder = tempfile::tempdir().unwrap();
+    let exec = |fault: &str, mode: &str| {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e"]).arg(format!("inject={fault}"));
+        command.arg(env!("CARGO_BIN_EXE_flint")).args(["exec", "-s", mode, "hello"]);
+        command.env("FLINT_HOME", server.home.path()).current_dir(folder.path());
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    for (fault, lacks) in [
+        ("landlock_create_ruleset:error=ENOSYS", "Landlock is not there"),
+        ("prctl:error=EINVAL", "seccomp is not there"),
+    ] {
+        let output = exec(fault, "workspace-write");
+        let said = stderr(&output);
+        assert_ne!(output.status.code(), Some(0), "{said}");
+        let message = format!("this kernel cannot confine commands: {lacks}. Linux 6.12");
+        assert_eq!((said.matches(&message).count(), stdout(&output).as_str()), (1, ""), "{said}");
+        assert_eq!(stdout(&exec(fault, "danger-full-access")), "Hello.\n");
+    }
+}

@@ -23,6 +23,16 @@ pub fn flint() -> Command {
     Command::new(env!("CARGO_BIN_EXE_flint"))
 }
 
+/// Whether programs can be traced here; says so where they cannot.
+pub fn can_trace() -> bool {
+    let tracer = Command::new("strace").arg("-V").stdout(Stdio::null()).status();
+    let can = tracer.is_ok_and(|status| status.success());
+    if !can {
+        eprintln!("strace is not here: nothing is shown");
+    }
+    can
+}
+
 /// The small model's file; the tests need it and do not fetch it themselves.
 pub fn model_file() -> PathBuf {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
