@@ -1,10 +1,78 @@
-//! AVX2 with FMA and F16C: two registers a vector.
+//! AVX2 with FMA and F16C: two registers a vector. AVX-VNNI differs from it in dot products alone.
 
 use super::Simd;
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
 #[derive(Clone, Copy)]
-pub struct Avx2;
+pub struct Avx2<D>(PhantomData<D>);
+
+/// How dot products are added to lanes of 32 bits.
+///
+/// # Safety
+/// As for [`Simd`].
+pub unsafe trait Dots: Copy + 'static {
+    /// Of four unsigned bytes of `u` with four signed ones of `s`. `WIDE`: bytes of `u` may exceed 127.
+    unsafe fn bytes<const WIDE: bool>(acc: __m256i, u: __m256i, s: __m256i) -> __m256i;
+    /// Of two i16.
+    unsafe fn words(acc: __m256i, a: __m256i, b: __m256i) -> __m256i;
+}
+
+/// AVX2 itself: products and sums apart.
+#[derive(Clone, Copy)]
+pub struct Apart;
+
+/// AVX-VNNI, of processors without AVX-512.
+#[derive(Clone, Copy)]
+pub struct Vnni;
+
+/// The same instructions as AVX-512 has them: so kernels for AVX-VNNI are tested where there is only that.
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy)]
+pub struct VnniOf512;
+
+// SAFETY: made of AVX2 alone.
+unsafe impl Dots for Apart {
+    #[inline(always)]
+    unsafe fn bytes<const WIDE: bool>(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
+        // SAFETY: registers only.
+        unsafe { _mm256_add_epi32(acc, if WIDE { dot_wide(u, s) } else { dot_narrow(u, s) }) }
+    }
+    #[inline(always)]
+    unsafe fn words(acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: registers only.
+        unsafe { _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)) }
+    }
+}
+
+// SAFETY: AVX-VNNI's own instructions, which do not saturate.
+unsafe impl Dots for Vnni {
+    #[inline(always)]
+    unsafe fn bytes<const WIDE: bool>(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
+        // SAFETY: registers only.
+        unsafe { _mm256_dpbusd_avx_epi32(acc, u, s) }
+    }
+    #[inline(always)]
+    unsafe fn words(acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: registers only.
+        unsafe { _mm256_dpwssd_avx_epi32(acc, a, b) }
+    }
+}
+
+#[cfg(debug_assertions)]
+// SAFETY: likewise of AVX-512.
+unsafe impl Dots for VnniOf512 {
+    #[inline(always)]
+    unsafe fn bytes<const WIDE: bool>(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
+        // SAFETY: registers only.
+        unsafe { _mm256_dpbusd_epi32(acc, u, s) }
+    }
+    #[inline(always)]
+    unsafe fn words(acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: registers only.
+        unsafe { _mm256_dpwssd_epi32(acc, a, b) }
+    }
+}
 
 type F2 = [__m256; 2];
 type I2 = [__m256i; 2];
@@ -63,9 +131,9 @@ unsafe fn wide_f16(a: __m256i) -> __m256 {
     }
 }
 
-// SAFETY: every method is a fixed sequence of AVX2, FMA and F16C instructions on its arguments.
+// SAFETY: every method is a fixed sequence of AVX2, FMA and F16C instructions on its arguments, and of the dot products' own.
 #[allow(clippy::undocumented_unsafe_blocks)]
-unsafe impl Simd for Avx2 {
+unsafe impl<D: Dots> Simd for Avx2<D> {
     type F = F2;
     type I = I2;
 
@@ -255,14 +323,14 @@ unsafe impl Simd for Avx2 {
     unsafe fn dot<const WIDE: bool>(acc: I2, u: I2, s: *const i8) -> I2 {
         unsafe {
             let s = _mm256_set1_epi32(s.cast::<i32>().read_unaligned());
-            pair(acc, u, |acc, u| _mm256_add_epi32(acc, if WIDE { dot_wide(u, s) } else { dot_narrow(u, s) }))
+            pair(acc, u, |acc, u| D::bytes::<WIDE>(acc, u, s))
         }
     }
     #[inline(always)]
     unsafe fn dot_i16(acc: I2, a: I2, b: *const i16) -> I2 {
         unsafe {
             let b = _mm256_set1_epi32(b.cast::<i32>().read_unaligned());
-            pair(acc, a, |acc, a| _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)))
+            pair(acc, a, |acc, a| D::words(acc, a, b))
         }
     }
     #[inline(always)]

@@ -12,8 +12,10 @@ mod avx2;
 mod avx512;
 mod portable;
 
+#[cfg(all(target_arch = "x86_64", debug_assertions))]
+use avx2::VnniOf512;
 #[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2;
+use avx2::{Apart, Avx2, Vnni};
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
 pub use portable::Portable;
@@ -150,6 +152,10 @@ pub enum Isa {
         bf16: bool,
     },
     #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(all(target_arch = "x86_64", debug_assertions))]
+    AvxVnniOf512,
+    #[cfg(target_arch = "x86_64")]
     Avx2,
     Portable,
 }
@@ -175,11 +181,16 @@ impl Isa {
                     found.push(Isa::Avx512 { bf16: true });
                 }
                 found.push(Isa::Avx512 { bf16: false });
+                #[cfg(debug_assertions)]
+                found.push(Isa::AvxVnniOf512);
             }
             if is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c")
             {
+                if is_x86_feature_detected!("avxvnni") {
+                    found.push(Isa::AvxVnni);
+                }
                 found.push(Isa::Avx2);
             }
         }
@@ -193,6 +204,10 @@ impl Isa {
             Isa::Avx512 { bf16: true } => "AVX-512 VNNI BF16",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 { bf16: false } => "AVX-512 VNNI",
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => "AVX-VNNI",
+            #[cfg(all(target_arch = "x86_64", debug_assertions))]
+            Isa::AvxVnniOf512 => "AVX-VNNI, with AVX-512's instructions",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "AVX2",
             Isa::Portable => "portable",
@@ -219,6 +234,10 @@ impl Isa {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 { .. } => run_avx512(kernel),
                 #[cfg(target_arch = "x86_64")]
+                Isa::AvxVnni => run_avx_vnni(kernel),
+                #[cfg(all(target_arch = "x86_64", debug_assertions))]
+                Isa::AvxVnniOf512 => run_avx_vnni_of_512(kernel),
+                #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => run_avx2(kernel),
                 Isa::Portable => kernel.run::<Portable>(),
             }
@@ -241,10 +260,24 @@ unsafe fn run_avx512_bf16<K: Kernel>(kernel: K) -> K::Output {
 }
 
 #[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avxvnni,avx2,fma,f16c,bmi1,bmi2")]
+unsafe fn run_avx_vnni<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's own features are those of `Avx2<Vnni>`.
+    unsafe { kernel.run::<Avx2<Vnni>>() }
+}
+
+#[cfg(all(target_arch = "x86_64", debug_assertions))]
+#[target_feature(enable = "avx512f,avx512vl,avx512vnni,avx2,fma,f16c,bmi1,bmi2")]
+unsafe fn run_avx_vnni_of_512<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's own features are those of `Avx2<VnniOf512>`.
+    unsafe { kernel.run::<Avx2<VnniOf512>>() }
+}
+
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2")]
 unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function's own features are those of `Avx2`.
-    unsafe { kernel.run::<Avx2>() }
+    // SAFETY: this function's own features are those of `Avx2<Apart>`.
+    unsafe { kernel.run::<Avx2<Apart>>() }
 }
 
 /// Asks for a cache line that is needed in a microsecond: it goes into the second-level cache, which can wait for more
