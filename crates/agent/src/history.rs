@@ -1,4 +1,5 @@
-//! The conversation: what the model has been told and has said, in order, each on disk before anything follows from it.
+//! The conversation: what the model has been told and has said, in order, each on disk before anything follows from it. A
+//! person's words alone are synced while the request is on its way: they are written before, and a disk can take long.
 //!
 //! Items are only ever added, so what a server has computed for them stays of use. `Log::make_short` is the one exception,
 //! and says so in the log.
@@ -137,12 +138,16 @@ impl Log {
         self.push_all(vec![item])
     }
 
-    /// A person's turn begins with their words. One write: the request waits for it.
+    /// A person's turn begins with their words. The request waits for the writing, not for the disk: `sync` follows it.
     pub fn begin_turn(&mut self, text: &str, item: Value) -> Result<(), SessionError> {
         let turn = json!({"kind": "turn", "text": text});
-        self.session.append_all(&[turn, json!({"kind": "item", "item": item})])?;
+        self.session.write(&[turn, json!({"kind": "item", "item": item})])?;
         self.items.push(item);
         Ok(())
+    }
+
+    pub fn sync(&mut self) -> Result<(), SessionError> {
+        self.session.sync()
     }
 
     /// Several with one write.

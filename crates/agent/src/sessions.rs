@@ -24,6 +24,7 @@ pub struct Session {
     pub id: String,
     file: File,
     bytes: u64,
+    synced: bool, // all that was written
 }
 
 /// One of a list.
@@ -82,7 +83,7 @@ impl Sessions {
         // Its name has to outlast a crash as well.
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|source| SessionError::Io { path, source })?;
-        Ok(Session { id: id.to_owned(), file, bytes: 0 })
+        Ok(Session { id: id.to_owned(), file, bytes: 0, synced: true })
     }
 
     /// Takes a session up where it ended.
@@ -97,7 +98,7 @@ impl Sessions {
         let (records, whole) = read(id, &bytes)?;
         file.set_len(whole as u64).map_err(io)?;
         file.seek(SeekFrom::Start(whole as u64)).map_err(io)?;
-        Ok((Session { id: id.to_owned(), file, bytes: whole as u64 }, records))
+        Ok((Session { id: id.to_owned(), file, bytes: whole as u64, synced: true }, records))
     }
 
     /// A new session that begins with the first `count` records of another, which may be in use.
@@ -183,6 +184,13 @@ impl Session {
 
     /// Several with one write.
     pub fn append_all(&mut self, records: &[Value]) -> Result<(), SessionError> {
+        let before = self.bytes;
+        self.write(records)?;
+        self.sync().inspect_err(|_| self.cut(before))
+    }
+
+    /// The same, but only the end of this process does not lose them yet: `sync`, or the next record, sees to the rest.
+    pub fn write(&mut self, records: &[Value]) -> Result<(), SessionError> {
         let mut lines = String::new();
         for record in records {
             let json = record.to_string();
@@ -195,17 +203,32 @@ impl Session {
         if bytes > SESSION_BYTES_MAX {
             return Err(SessionError::Full { id: self.id.clone() });
         }
-        let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
-        match written {
-            Ok(()) => self.bytes = bytes,
-            Err(source) => {
-                // Half a line must not be followed by another one. If not even this can be done, reading finds it.
-                let _ = self.file.set_len(self.bytes);
-                let _ = self.file.seek(SeekFrom::Start(self.bytes));
-                return Err(SessionError::Io { path: format!("session {}", self.id).into(), source });
-            }
+        if let Err(source) = self.file.write_all(lines.as_bytes()) {
+            self.cut(self.bytes);
+            return Err(self.io(source));
+        }
+        (self.bytes, self.synced) = (bytes, false);
+        Ok(())
+    }
+
+    /// A crash of the machine loses nothing that was written before.
+    pub fn sync(&mut self) -> Result<(), SessionError> {
+        if !self.synced {
+            self.file.sync_data().map_err(|source| self.io(source))?;
+            self.synced = true;
         }
         Ok(())
+    }
+
+    /// Half a line must not be followed by another one. If not even this can be done, reading finds it.
+    fn cut(&mut self, bytes: u64) {
+        let _ = self.file.set_len(bytes);
+        let _ = self.file.seek(SeekFrom::Start(bytes));
+        self.bytes = bytes;
+    }
+
+    fn io(&self, source: io::Error) -> SessionError {
+        SessionError::Io { path: format!("session {}", self.id).into(), source }
     }
 }
 

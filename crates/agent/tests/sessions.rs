@@ -33,6 +33,21 @@ fn what_was_added_is_there_again() {
 }
 
 #[test]
+fn what_the_disk_has_not_yet_survives_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let sessions = Sessions::open(folder.path()).unwrap();
+    let all = records(4);
+    let mut session = sessions.create("a").unwrap();
+    session.write(&all[..2]).unwrap();
+    // Whoever looks now, or after this process has gone, sees it.
+    assert_eq!(sessions.look("a").unwrap(), all[..2]);
+    session.sync().unwrap();
+    session.write(&all[2..3]).unwrap();
+    session.append(&all[3]).unwrap();
+    assert_eq!(sessions.look("a").unwrap(), all);
+}
+
+#[test]
 fn a_crash_at_any_byte_costs_the_unfinished_record_alone() {
     let folder = tempfile::tempdir().unwrap();
     let sessions = Sessions::open(folder.path()).unwrap();

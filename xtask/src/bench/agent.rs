@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const STARTS: usize = 20;
-const ENTERS: usize = 50;
+const ENTERS: usize = 200;
 
 pub fn measure(program: &Path) -> Outcome<Vec<Measured>> {
     let home = tempfile::tempdir()?;

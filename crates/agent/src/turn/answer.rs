@@ -150,7 +150,9 @@ impl Agent {
         if known.is_none() {
             self.say_pending().await?;
         }
-        self.client.create(&Ask { fields, items: self.log.items(), known }).await?;
+        let asked = self.client.create(&Ask { fields, items: self.log.items(), known }).await;
+        self.log.sync()?;
+        asked?;
         self.say_pending().await?;
         Ok(())
     }
