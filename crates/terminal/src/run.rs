@@ -191,6 +191,16 @@ impl Driver {
             return self.screen.trouble("The agent does not take orders; this one was dropped.".to_owned());
         }
         self.outbox.push_back(order);
+        self.hand_over();
+    }
+
+    /// What the agent can take at once does not wait for the next frame.
+    fn hand_over(&mut self) {
+        while let Ok(permit) = self.orders.try_reserve()
+            && let Some(order) = self.outbox.pop_front()
+        {
+            permit.send(order);
+        }
     }
 
     fn act(&mut self, action: Action) {
