@@ -98,8 +98,8 @@ impl Journal {
             Style::Plain => said.plain(took, trace),
             Style::Json => said.json(took, trace).to_string(),
         };
-        // Nobody is there to be told that nobody reads the log.
-        let _ = writeln!(std::io::stderr().lock(), "{line}");
+        // Nobody is there to be told that nobody reads the log. One write: standard error has no buffer.
+        let _ = std::io::stderr().lock().write_all((line + "\n").as_bytes());
         if let Some(outbox) = self.outbox.as_ref().filter(|_| trace.is_sampled()) {
             let address = self.address.get().copied();
             outbox.put(Record {

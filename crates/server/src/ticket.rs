@@ -66,6 +66,11 @@ impl Ticket {
         self.charged = 0;
     }
 
+    /// Gives up what it holds, but not what is noted of the request.
+    pub fn leave(mut self) -> Option<Arc<Note>> {
+        self.note.take()
+    }
+
     /// A response of the turn came to nothing, which its status does not say once its head is out.
     pub fn failed(&self, error: &ApiError) {
         if let Some(note) = &self.note {

@@ -139,8 +139,8 @@ impl Turn {
             match session {
                 Leg::Over(session) => {
                     session.into_iter().for_each(|session| self.model.rest(session));
-                    // Its slot is free before its end is known. All else is taken apart after that.
-                    self.ticket = None;
+                    // Its slot is free before its end is known. All else is taken apart, and noted, after that.
+                    let _note = self.ticket.take().map(Ticket::leave);
                     tokio::task::yield_now().await;
                     return;
                 }

@@ -40,6 +40,7 @@ struct QueueState {
     events: VecDeque<Told>,
     closed: bool,
     waker: Option<Waker>, // of the task that waits, if the caller is one
+    waiting: u32,         // threads
 }
 
 impl Generation {
@@ -98,9 +99,12 @@ impl Queue {
     fn change<F: FnOnce(&mut QueueState)>(&self, change: F) {
         let mut state = self.lock();
         change(&mut state);
-        let waker = state.waker.take();
+        let (waker, waiting) = (state.waker.take(), state.waiting);
         drop(state);
-        self.changed.notify_all();
+        // A call of the kernel for nobody would be one at every token.
+        if waiting > 0 {
+            self.changed.notify_all();
+        }
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -130,13 +134,17 @@ impl Queue {
                 return Ok(None);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Err(TimedOut);
+            }
+            state.waiting += 1;
             state = match left {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(Duration::ZERO) => return Err(TimedOut),
                 Some(left) => {
                     self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
+            state.waiting -= 1;
         }
     }
 

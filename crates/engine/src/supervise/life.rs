@@ -1,14 +1,14 @@
 //! The life of one worker after the other, on the supervisor's thread.
 
 use super::ear::{Ear, Listener, Word};
+use super::pen::{Pen, write_commands};
 use super::{Options, Phase, Shared};
-use crate::link::FrameWriter;
 use crate::message::{Command, Failure};
 use crate::runner::RunnerFacts;
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{self, Child, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -90,6 +90,7 @@ impl<C: FnMut() -> process::Command> Life<C> {
         while told.recv().is_ok() {}
         self.leave();
         writer.into_iter().for_each(|writer: JoinHandle<()>| drop(writer.join()));
+        self.shared.give_pen(None);
         Ok(reason)
     }
 
@@ -106,19 +107,22 @@ impl<C: FnMut() -> process::Command> Life<C> {
     /// The worker is ready: everything that runs is sent to it, then whatever comes.
     fn take_up(&mut self, facts: RunnerFacts, link: UnixStream) -> io::Result<JoinHandle<()>> {
         self.loaded = true;
+        // Before there is anything to write: what is in the outbox is for this worker.
+        self.shared.give_pen(Some(Pen::new(link)));
         let mut state = self.shared.lock();
         state.facts = facts;
         state.mirror.set_facts(facts);
         state.outbox = state.mirror.resume();
         let asked = state.stats.len();
         state.outbox.extend(std::iter::repeat_n(Command::Stats, asked));
+        state.stuck = true;
         if state.phase == Phase::Loading {
             state.phase = Phase::Up;
         }
         drop(state);
         self.shared.changed.notify_all();
         let shared = self.shared.clone();
-        thread::Builder::new().name("commands".into()).spawn(move || write_commands(&shared, link))
+        thread::Builder::new().name("commands".into()).spawn(move || write_commands(&shared))
     }
 
     /// The worker is gone: nothing more can be sent to it.
@@ -202,58 +206,5 @@ impl Worker {
         }
         self.child.kill()?;
         self.child.wait()
-    }
-}
-
-/// Sends what is in the outbox, all of it with one write, as long as the worker is up.
-fn write_commands(shared: &Shared, link: UnixStream) {
-    let mut writer = FrameWriter::new(Patient(link));
-    let mut commands = Vec::new();
-    loop {
-        let mut state = shared.lock();
-        while state.outbox.is_empty() && state.phase == Phase::Up {
-            state = shared.wait(state);
-        }
-        std::mem::swap(&mut state.outbox, &mut commands);
-        let up = state.phase == Phase::Up;
-        if state.phase == Phase::Stopping {
-            commands.push(Command::Shutdown);
-        }
-        drop(state);
-        // A broken link is noticed, and dealt with, by the one who listens to it.
-        if writer.write(commands.drain(..)).is_err() || !up {
-            return;
-        }
-    }
-}
-
-/// Waits for room where the link does not.
-struct Patient(UnixStream);
-
-impl Write for Patient {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match self.0.write(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
-                written => return written,
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Patient {
-    fn wait(&self) -> io::Result<()> {
-        let mut room = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one entry is there, and the link is open as long as it is owned.
-        let polled = unsafe { libc::poll(&raw mut room, 1, -1) };
-        let error = io::Error::last_os_error();
-        match polled {
-            -1 if error.kind() != io::ErrorKind::Interrupted => Err(error),
-            _ => Ok(()),
-        }
     }
 }

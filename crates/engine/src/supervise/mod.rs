@@ -8,6 +8,7 @@ mod ear;
 mod generation;
 mod life;
 mod mirror;
+mod pen;
 
 pub use ear::{Ear, Listener};
 pub use generation::{Generation, TimedOut, Told};
@@ -17,6 +18,7 @@ use crate::message::{Command, Failure, Generate, SequenceId, Stats};
 use crate::runner::RunnerFacts;
 use generation::Queue;
 use mirror::Mirror;
+use pen::Pen;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -73,7 +75,8 @@ pub struct Handle {
 
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar, // the phase, or the outbox
+    changed: Condvar,        // the phase, or what the writing thread has to do
+    pen: Mutex<Option<Pen>>, // to the present worker; locked before the state, where both are
     ids: AtomicU64,
 }
 
@@ -82,6 +85,7 @@ struct State {
     mirror: Mirror,
     facts: RunnerFacts,
     outbox: Vec<Command>, // for the present worker
+    stuck: bool,          // the outbox waits for the writing thread
     heard: Instant,       // when the worker last spoke, or had first something to speak about
     stats: VecDeque<SyncSender<Stats>>,
     stopping: Instant, // when it was told to stop, once it was
@@ -250,6 +254,7 @@ impl Shared {
                 mirror: Mirror::new(facts),
                 facts,
                 outbox: Vec::new(),
+                stuck: false,
                 heard: Instant::now(),
                 stats: VecDeque::new(),
                 stopping: Instant::now(),
@@ -257,6 +262,7 @@ impl Shared {
                 deaths: 0,
             }),
             changed: Condvar::new(),
+            pen: Mutex::new(None),
             ids: AtomicU64::new(1),
         }
     }
@@ -297,7 +303,10 @@ impl Shared {
         if state.phase == Phase::Up {
             state.outbox.extend(command);
             drop(state);
-            self.changed.notify_all();
+            if !self.send_at_once() {
+                self.lock().stuck = true;
+                self.changed.notify_all();
+            }
         }
     }
 }
