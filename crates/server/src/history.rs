@@ -48,7 +48,12 @@ pub fn conversation(model: &Model, request: &mut Request, before: Items) -> Resu
     }
     tools.join(&request.tools)?;
     let mut items = before;
-    items.extend(std::mem::take(&mut request.input).into_iter().map(Arc::new));
+    items.extend(std::mem::take(&mut request.input).into_iter().map(|mut item| {
+        if let Meaning::AdditionalTools { tools } = &mut item.meaning {
+            model.hold_once(&mut tools.known);
+        }
+        Arc::new(item)
+    }));
     Ok(Conversation {
         instructions: request.instructions.clone(),
         tools: model.toolbook(tools.known),

@@ -119,6 +119,12 @@ impl Model {
         book
     }
 
+    /// Puts tools that are known already in the place of equal ones. Every later turn then sees at a glance that they are the
+    /// same.
+    pub fn hold_once(&self, tools: &mut Vec<Arc<Tool>>) {
+        *tools = self.toolbook(std::mem::take(tools)).tools();
+    }
+
     /// If the end of a prompt can be rendered without its beginning: how many stops an excerpt has before it.
     pub fn stops_of_excerpt(&self, last: Last) -> Option<usize> {
         *self.stops_of_excerpt[last as usize].get_or_init(|| stops_of_excerpt(self, last))

@@ -56,6 +56,11 @@ impl Toolbook {
         Toolbook { entries, declared, print: hasher.finish() }
     }
 
+    /// As they were declared.
+    pub fn tools(&self) -> Vec<Arc<Tool>> {
+        self.entries.iter().map(|entry| entry.tool.clone()).collect()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
