@@ -65,6 +65,11 @@ fn keys() -> Vec<Bad> {
             &["the JSON cannot be understood"],
         ),
         changed(
+            "flint-config-long",
+            |file| file.set("flint.file.config.json", Item::text(&" ".repeat(5 << 20))),
+            &["\"flint.file.config.json\" is longer, expected at most 4194304 bytes"],
+        ),
+        changed(
             "flint-config-empty",
             |file| file.set("flint.file.config.json", Item::text("{}")),
             &["\"model_type\" is missing"],

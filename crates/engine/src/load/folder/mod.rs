@@ -5,7 +5,7 @@ mod names;
 mod store;
 mod weights;
 
-use super::error::{Fault, LoadError};
+use super::error::{Fault, LoadError, quoted};
 use super::flint::FILE_PREFIX;
 use super::gguf::GgufMetadata;
 use super::json;
@@ -38,9 +38,15 @@ impl Place {
         match self {
             Place::Folder(path) => json::read(&path.join(name), max),
             Place::Inside(metadata) => {
-                let text = metadata.text(&format!("{FILE_PREFIX}{name}"));
-                let text = text.map_err(|fault| fault.of(metadata.path()))?;
-                Ok(text.map(|text| text.as_bytes().to_vec()))
+                let key = format!("{FILE_PREFIX}{name}");
+                let text = metadata.text(&key).map_err(|fault| fault.of(metadata.path()))?;
+                match text {
+                    Some(text) if text.len() as u64 > max => {
+                        let expected = format!("at most {max} bytes");
+                        Err(Fault::damaged(quoted(&key), "longer", expected).of(metadata.path()))
+                    }
+                    text => Ok(text.map(|text| text.as_bytes().to_vec())),
+                }
             }
         }
     }
