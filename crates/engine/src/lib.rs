@@ -16,6 +16,7 @@ pub mod message;
 pub mod model;
 mod prefix;
 pub mod quant;
+pub mod quantize;
 pub mod runner;
 pub mod sample;
 pub mod schedule;

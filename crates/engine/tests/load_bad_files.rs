@@ -4,7 +4,7 @@
 mod bad_files;
 
 use bad_files::temporary::Temporary;
-use bad_files::{Bad, cases_safetensors, tiny};
+use bad_files::{Bad, cases_flint, cases_safetensors, tiny};
 use flint_engine::load::{ModelFile, gguf, safetensors};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -86,6 +86,10 @@ fn every_truncation_is_refused() {
         for end in 0..bytes.len() {
             assert!(gguf::parse(&bytes[..end]).is_err(), "{arch} cut at {end}");
         }
+        let bytes = cases_flint::valid(arch).write();
+        for end in 0..bytes.len() {
+            assert!(gguf::parse(&bytes[..end]).is_err(), "Flint's own {arch} cut at {end}");
+        }
         let bytes = tiny::folder(arch).weights.write();
         for end in (0..bytes.len()).step_by(7) {
             assert!(safetensors::parse_header(&bytes[..end], end as u64).is_err(), "{arch} cut at {end}");
@@ -96,15 +100,17 @@ fn every_truncation_is_refused() {
 /// Any single changed byte of the header is either harmless or an error, never a panic or a large buffer.
 #[test]
 fn no_changed_byte_does_harm() {
-    let (bytes, sections) = tiny::gguf("gpt-oss").write_with_sections();
-    LARGEST.with(|largest| largest.set(0));
-    for at in 0..sections.data {
-        for value in [0, 1, 0x7F, 0x80, 0xFF] {
-            let mut changed = bytes.clone();
-            changed[at] = value;
-            if let Ok(header) = gguf::parse(&changed) {
-                let end = header.tensors.iter().map(|tensor| tensor.offset + tensor.len).max();
-                assert!(end <= Some(changed.len()));
+    for file in [tiny::gguf("gpt-oss"), cases_flint::valid("llama")] {
+        let (bytes, sections) = file.write_with_sections();
+        LARGEST.with(|largest| largest.set(0));
+        for at in 0..sections.data {
+            for value in [0, 1, 0x7F, 0x80, 0xFF] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                if let Ok(header) = gguf::parse(&changed) {
+                    let end = header.tensors.iter().map(|tensor| tensor.offset + tensor.len).max();
+                    assert!(end <= Some(changed.len()));
+                }
             }
         }
     }
@@ -130,6 +136,10 @@ fn complaints_read_well() {
         (
             "table-qwen2-no-bias",
             "model.gguf: \"blk.0.attn_k.bias\" is missing, expected a tensor of [16]. The model is not complete: get it again.",
+        ),
+        (
+            "flint-version-2",
+            "model.gguf: the version is 2, expected 1: make the file again with this flint quantize. Flint cannot run this: choose another file or model.",
         ),
         (
             "folder-eps-0",
@@ -160,6 +170,7 @@ fn seeds() -> BTreeMap<(&'static str, String), Vec<u8>> {
     let mut seeds = BTreeMap::new();
     for arch in tiny::ARCHS {
         seeds.insert(("gguf", format!("valid-{arch}")), tiny::gguf(arch).write());
+        seeds.insert(("gguf", format!("valid-flint-{arch}")), cases_flint::valid(arch).write());
     }
     seeds.insert(("safetensors", "valid".into()), cases_safetensors::valid().write());
     for bad in bad_files::all() {

@@ -1,5 +1,6 @@
 //! Facts about models, as data.
 
+use crate::name::ModelName;
 use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
 
@@ -12,7 +13,12 @@ pub struct Entry {
     pub licence: String,
     pub quantisation: String,
     pub bytes: u64,
-    pub sha256: String,
+    pub bytes_a_token: u64, // of weights that a token goes through
+    #[serde(default)]
+    pub card_bytes_a_token: Option<u64>, // where a card has some of them in fewer bits
+    pub layers: u32,
+    #[serde(default)]
+    pub sha256: String, // empty where the hub's listing says what its files have
     pub context: u32, // tokens
     pub kv_bytes_a_token: u64,
     pub modalities: Vec<String>,
@@ -23,8 +29,32 @@ pub struct Entry {
     pub note: String,
     #[serde(default)]
     pub price: Price,
-    #[serde(rename = "source")]
+    #[serde(default)]
+    pub listed: Option<Listed>,
+    #[serde(default, rename = "source")]
     pub sources: Vec<Source>,
+}
+
+/// A repository on the hub, or a file of it, with the digests that the hub lists: the same as `hf:REPO[:FILE]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    #[serde(rename = "hub")]
+    pub repository: String,
+    pub file: Option<String>,
+}
+
+impl Entry {
+    /// The name that it stands for, if it is no more than a name.
+    pub fn listed_name(&self) -> Option<ModelName> {
+        let Listed { repository, file } = self.listed.clone()?;
+        Some(ModelName::Hub { repository, file })
+    }
+
+    /// A token goes through a part of it only.
+    pub fn is_mixture(&self) -> bool {
+        2 * self.bytes_a_token < self.bytes
+    }
 }
 
 /// What a million tokens cost. Whoever serves a model sets it; on hardware that is one's own it is nothing.
@@ -119,8 +149,14 @@ mod tests {
         assert_eq!(default_entry().name, "qwen2.5-coder-1.5b");
         for entry in entries() {
             assert_eq!(find(&entry.name).unwrap().name, entry.name);
-            assert!(entry.sha256.len() == 64 && entry.sha256.bytes().all(|b| b.is_ascii_hexdigit()));
-            assert!(!entry.sources.is_empty(), "{}", entry.name);
+            let pinned = entry.sha256.len() == 64 && entry.sha256.bytes().all(|b| b.is_ascii_hexdigit());
+            assert!(if entry.listed.is_some() { entry.sha256.is_empty() } else { pinned }, "{}", entry.name);
+            assert_eq!(entry.sources.is_empty(), entry.listed.is_some(), "{}", entry.name);
+            if let Some(ModelName::Hub { repository, file }) = entry.listed_name() {
+                let file = file.map_or(String::new(), |file| format!(":{file}"));
+                assert!(ModelName::parse(&format!("hf:{repository}{file}")).is_ok(), "{}", entry.name);
+            }
+            assert!(entry.bytes_a_token <= entry.bytes && entry.layers > 0, "{}", entry.name);
             for source in &entry.sources {
                 if let Source::Wheels { requirements, .. } = source {
                     let pinned = |line: &String| line.contains("==") && line.contains("--hash=sha256:");

@@ -4,7 +4,7 @@ use crate::error::PullError;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The digest of a whole file, in hexadecimal. `progress` is told of the bytes read so far.
 pub fn sha256_of_file(path: &Path, progress: &mut dyn FnMut(u64)) -> Result<String, PullError> {
@@ -23,6 +23,26 @@ pub fn sha256_of_file(path: &Path, progress: &mut dyn FnMut(u64)) -> Result<Stri
     }
 }
 
+/// The digest of a model: of its file, or of the list of its folder's files with the digest of each.
+pub fn sha256_of_model(path: &Path) -> Result<String, PullError> {
+    if !path.is_dir() {
+        return sha256_of_file(path, &mut |_| ());
+    }
+    let entries = std::fs::read_dir(path).map_err(PullError::io(path, "cannot be read"))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.is_file() && !file_name(file).starts_with('.'));
+    files.sort();
+    let mut list = String::new();
+    for file in files {
+        list += &format!("{}  {}\n", sha256_of_file(&file, &mut |_| ())?, file_name(&file));
+    }
+    Ok(sha256_of_bytes(list.as_bytes()))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
 pub(crate) fn sha256_of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
@@ -39,4 +59,20 @@ pub(crate) fn check(path: &Path, expected: &str, progress: &mut dyn FnMut(u64)) 
     }
     std::fs::remove_file(path).map_err(PullError::io(path, "has the wrong digest and cannot be removed"))?;
     Err(PullError::Digest { what: path.display().to_string(), found, expected: expected.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_the_list_of_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("b.json", "2"), ("a.json", "1"), (".pulled", ".")] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let list = format!("{}  a.json\n{}  b.json\n", sha256_of_bytes(b"1"), sha256_of_bytes(b"2"));
+        assert_eq!(sha256_of_model(folder.path()).unwrap(), sha256_of_bytes(list.as_bytes()));
+        assert_eq!(sha256_of_model(&folder.path().join("a.json")).unwrap(), sha256_of_bytes(b"1"));
+    }
 }

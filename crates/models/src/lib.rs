@@ -18,7 +18,7 @@ mod store;
 mod wheels;
 
 pub use catalogue::Price;
-pub use digest::sha256_of_file;
+pub use digest::{sha256_of_file, sha256_of_model};
 pub use error::PullError;
 pub use name::ModelName;
 pub use pull::{Progress, pull};

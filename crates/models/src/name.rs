@@ -27,7 +27,7 @@ impl ModelName {
         let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
             return text.to_owned();
         };
-        match name.strip_suffix(".gguf") {
+        match name.strip_suffix(".gguf").or_else(|| name.strip_suffix(".flint")) {
             Some(stem) if catalogue::find(stem).is_none() => stem.to_owned(),
             Some(_) | None => name,
         }
@@ -114,6 +114,7 @@ mod tests {
         let served = |path: &str| ModelName::Path(path.into()).served(path);
         assert_eq!(served("/srv/models/my-coder-1.5b.gguf"), "my-coder-1.5b");
         assert_eq!(served("models/My-Coder-1.5B"), "My-Coder-1.5B");
+        assert_eq!(served("my-coder-1.5b-q4.flint"), "my-coder-1.5b-q4");
         assert_eq!(served("../smollm2-135m.gguf"), "smollm2-135m.gguf");
         assert_eq!(served(".."), "..");
         assert_eq!(ModelName::parse("smollm2-135m").unwrap().served("smollm2-135m"), "smollm2-135m");
@@ -140,7 +141,8 @@ mod tests {
         check("Cargo.toml", "path Cargo.toml");
         check(
             "qwen9",
-            "no model is called 'qwen9'. Known names: qwen2.5-coder-1.5b, smollm2-135m. \
+            "no model is called 'qwen9'. Known names: qwen2.5-coder-1.5b, smollm2-135m, qwen2.5-coder-7b, \
+             gpt-oss-20b, qwen3-coder-30b-a3b. \
              Or give hf:REPO[:FILE], pypi:PACKAGE, a URL or a path",
         );
     }

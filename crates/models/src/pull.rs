@@ -37,6 +37,11 @@ pub fn pull(
     if let Some(path) = store.find(name) {
         return Ok(path);
     }
+    if let ModelName::Known(entry) = name
+        && let Some(listed) = entry.listed_name()
+    {
+        return pull(&listed, store, endpoints, progress);
+    }
     let place = store.place(name);
     let mut pull = Pull { endpoints, progress };
     let pulled = match name {

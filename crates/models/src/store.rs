@@ -27,6 +27,11 @@ pub struct Endpoints {
 impl Store {
     /// The file or folder of a model, if it is here.
     pub fn find(&self, name: &ModelName) -> Option<PathBuf> {
+        if let ModelName::Known(entry) = name
+            && let Some(listed) = entry.listed_name()
+        {
+            return self.find(&listed);
+        }
         let own = match name {
             ModelName::Path(path) => path.clone(),
             ModelName::Hub { file: None, .. } => return self.find_repository(&self.place(name)),
@@ -48,7 +53,10 @@ impl Store {
     /// Where a pulled model goes.
     pub fn place(&self, name: &ModelName) -> PathBuf {
         match name {
-            ModelName::Known(entry) => self.models.join(format!("{}.gguf", entry.name)),
+            ModelName::Known(entry) => match entry.listed_name() {
+                Some(listed) => self.place(&listed),
+                None => self.models.join(format!("{}.gguf", entry.name)),
+            },
             ModelName::Hub { repository, file: Some(file) } => self.repository(repository).join(file),
             ModelName::Hub { repository, file: None } => self.repository(repository),
             ModelName::Package(package) => self.models.join("pypi").join(format!("{package}.gguf")),

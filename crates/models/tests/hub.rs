@@ -3,6 +3,7 @@
 mod loopback;
 mod support;
 
+use flint_models::catalogue::{Entry, Listed, default_entry};
 use flint_models::{ModelName, PullError};
 use loopback::{Loopback, Reply, Request};
 use std::fs;
@@ -55,6 +56,24 @@ fn a_file_of_a_repository() {
     assert_eq!(fs::read(&path).unwrap(), bytes(LEN));
     assert_eq!(home.files(), [path]);
     assert_eq!(files_asked(&server), ["q%204/m.gguf"]);
+}
+
+/// A name of the catalogue may stand for a repository.
+#[test]
+fn a_name_for_a_repository() {
+    let files =
+        || vec![("config.json", b"{}".to_vec()), ("model.safetensors", bytes(LEN)), ("README.md", bytes(9))];
+    let server = Loopback::start(move |request| hub(request, &files()));
+    let home = Home::new(&server);
+    let listed = Some(Listed { repository: REPOSITORY.into(), file: None });
+    let sha256 = String::new();
+    let entry = Entry { name: "big".into(), sha256, listed, sources: Vec::new(), ..default_entry().clone() };
+    let known = ModelName::Known(Box::leak(Box::new(entry)));
+    let path = home.pull(&known).unwrap();
+    assert_eq!(path, home.pull(&name("")).unwrap());
+    assert_eq!(fs::read(path.join("model.safetensors")).unwrap(), bytes(LEN));
+    assert!(!path.join("README.md").exists());
+    assert_eq!(files_asked(&server), ["config.json", "model.safetensors"]);
 }
 
 #[test]

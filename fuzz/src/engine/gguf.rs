@@ -1,8 +1,9 @@
-//! GGUF files: what was accepted can be used without looking back.
+//! GGUF files and Flint's own: what was accepted can be used without looking back.
 
 use super::{check_apart, check_message};
 use flint_engine::load::ModelFile;
-use flint_engine::load::gguf::{Header, TensorInfo, Value, parse};
+use flint_engine::load::gguf::{Header, Lies, TensorInfo, Value, parse};
+use flint_engine::quant::panels::matrix_bytes;
 use std::collections::HashSet;
 use std::fs;
 
@@ -17,7 +18,8 @@ pub fn gguf(bytes: &[u8]) {
 }
 
 fn check(header: &Header, bytes: &[u8]) {
-    assert!(matches!(header.version, 2 | 3));
+    assert!(if header.own { header.version == 1 } else { matches!(header.version, 2 | 3) });
+    assert!(header.own || !header.tensors.iter().any(|tensor| tensor.lies != Lies::Rows));
     header.values.values().for_each(|value| check_value(value, bytes));
     header.tensors.iter().for_each(check_tensor);
     let names: HashSet<&str> = header.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -45,6 +47,16 @@ fn check_tensor(tensor: &TensorInfo) {
     let values: u128 = tensor.shape.iter().map(|size| *size as u128).product();
     let blocks = values / tensor.format.block_len() as u128;
     assert_eq!(blocks * tensor.format.block_len() as u128, values, "{tensor:?}");
+    if tensor.lies == Lies::Panels {
+        let [.., rows, cols] = tensor.shape[..] else { panic!("{tensor:?}") };
+        let one = matrix_bytes(tensor.format, rows, cols).expect("a size that fits");
+        let count: usize = tensor.shape.iter().rev().skip(2).product();
+        return assert_eq!(count * one, tensor.len, "{tensor:?}");
+    }
+    if tensor.lies == Lies::Tiles {
+        // Levels have four bits at least; of the power there is a cache line.
+        return assert!(tensor.len as u128 >= values / 2 + 64, "{tensor:?}");
+    }
     assert_eq!(blocks * tensor.format.block_bytes() as u128, tensor.len as u128, "{tensor:?}");
 }
 

@@ -1,21 +1,17 @@
 //! What the speed costs: perplexity on a fixed text, and how often the most likely token is that of the plain device.
 
 use crate::error::CliError;
+use crate::fidelity::{self, CHUNK, Said, hear, perplexity};
 use crate::peer::PeerLogits;
-use flint_engine::batch::Batch;
 use flint_engine::device::plain::Plain;
 use flint_engine::limits::{BATCH_LOGIT_ROWS_MAX, KV_BLOCK_TOKENS};
 use flint_engine::load::ModelFile;
 use flint_engine::model::Loaded;
 use flint_engine::runner::Runner;
-use flint_open::ModelText;
 use serde::Serialize;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const TEXT: &str = include_str!("../../../../tests/golden/perplexity.txt");
-const TOKENS: usize = 2048;
-const CHUNK: usize = 512; // tokens that are computed together, afresh
 const PLAIN_TIME: Duration = Duration::from_secs(60); // as many tokens of a chunk as the plain device then has read
 const PLAIN_ROWS: usize = 16; // that it reads at a time
 
@@ -39,13 +35,6 @@ struct PeerFidelity {
     same_top: usize,
 }
 
-/// What was said about one token.
-#[derive(Debug, Clone, Copy)]
-struct Said {
-    surprise: f64, // nats
-    top: usize,    // the most likely token
-}
-
 /// The peer, if there is to be one, is started with the rows that it has to read at a time.
 pub fn measure(
     runner: &mut dyn Runner,
@@ -53,9 +42,7 @@ pub fn measure(
     start_peer: Option<impl FnOnce(usize) -> Result<PeerLogits, CliError>>,
 ) -> Result<Fidelity, CliError> {
     let file = ModelFile::open(path)?;
-    let mut tokens = Vec::new();
-    ModelText::read(&file)?.tokenizer.encode_text(TEXT, &mut tokens)?;
-    tokens.truncate(TOKENS);
+    let tokens = fidelity::tokens(&file)?;
     let mut own = Vec::new();
     for chunk in tokens.chunks(CHUNK) {
         own.extend(read(runner, chunk, BATCH_LOGIT_ROWS_MAX, Duration::MAX)?);
@@ -89,31 +76,9 @@ fn beside(mut peer: PeerLogits, tokens: &[u32], own: &[Said]) -> Result<PeerFide
 
 /// What the model says about each token but the first, `rows` at a time, until the time is over.
 fn read(runner: &mut dyn Runner, tokens: &[u32], rows: usize, time: Duration) -> Result<Vec<Said>, CliError> {
-    let begun = Instant::now();
-    let blocks: Vec<u32> = (0..tokens.len().div_ceil(KV_BLOCK_TOKENS) as u32).collect();
     let mut said = Vec::with_capacity(tokens.len());
-    for (index, part) in tokens.chunks(rows).enumerate().take_while(|_| begun.elapsed() < time) {
-        let first = index * rows;
-        let mut batch = Batch::default();
-        batch.push(part, first, &blocks, false);
-        batch.logit_rows.extend(0..part.len() as u32);
-        runner.forward(&batch).map_err(|error| CliError::Peer(error.to_string()))?;
-        let next = tokens[first + 1..].iter().take(part.len());
-        said.extend(next.enumerate().map(|(row, &token)| hear(runner.logits(row), token)));
-    }
+    fidelity::read(runner, tokens, rows, time, &mut |logits, token| said.push(hear(logits, token)))?;
     Ok(said)
-}
-
-fn hear(logits: &[f32], token: u32) -> Said {
-    let top = (0..logits.len()).fold(0, |top, id| if logits[id] > logits[top] { id } else { top });
-    let largest = logits[top] as f64;
-    let total: f64 = logits.iter().map(|&logit| (logit as f64 - largest).exp()).sum();
-    Said { surprise: total.ln() + largest - logits[token as usize] as f64, top }
-}
-
-fn perplexity(said: &[Said]) -> f64 {
-    let sum: f64 = said.iter().map(|said| said.surprise).sum();
-    (sum / said.len().max(1) as f64).exp()
 }
 
 impl Fidelity {
@@ -130,17 +95,5 @@ impl Fidelity {
                 "llama.cpp {perplexity:.3}: {more:+.2}% beside it; {same_top} most likely tokens are the same."
             );
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn certainty_is_no_surprise() {
-        let said = hear(&[0.0, 100.0, 0.0], 1);
-        assert!(said.surprise.abs() < 1e-9 && said.top == 1);
-        assert!((perplexity(&[hear(&[1.0; 8], 3)]) - 8.0).abs() < 1e-9);
     }
 }

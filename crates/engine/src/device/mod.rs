@@ -29,6 +29,9 @@ pub trait Device: Sized + Send {
     /// Bytes of one value in the KV cache.
     const KV_VALUE_BYTES: usize;
 
+    /// It reads matrices that lie in the tiles of cards, of which no rows can be had.
+    const TAKES_TILES: bool = false;
+
     /// What the device is, in a few words, for people.
     fn describe(&self) -> String;
 

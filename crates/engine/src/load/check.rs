@@ -45,6 +45,11 @@ pub(super) fn shapes(config: &Config) -> Vec<(String, Vec<usize>)> {
     wanted.map(|want| (want.name, want.shape)).collect()
 }
 
+/// The name of every tensor that a model with this configuration can have, and whether it is a matrix, as it is loaded.
+pub(super) fn in_order(config: &Config) -> impl Iterator<Item = (String, bool)> + use<> {
+    wanted(config).into_iter().map(|want| (want.name, want.kind == Kind::Matrix))
+}
+
 fn missing(want: &Wanted) -> Fault {
     Fault::missing(quoted(&want.name), format!("a tensor of {:?}", want.shape))
 }

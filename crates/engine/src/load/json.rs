@@ -39,11 +39,6 @@ pub(super) fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T,
     serde_json::from_slice(bytes).map_err(|error| Fault::unreadable("the JSON", error).of(path))
 }
 
-/// A JSON object, or an empty one when the file is not there.
-pub(super) fn object(path: &Path, max: u64) -> Result<Option<Map<String, Value>>, LoadError> {
-    read(path, max)?.map(|bytes| parse(path, &bytes)).transpose()
-}
-
 /// An object whose keys are all different: `serde_json` alone would keep the last of two.
 pub(super) struct UniqueMap<V>(pub(super) Vec<(String, V)>);
 

@@ -1,6 +1,6 @@
 //! Model files. Everything in them is hostile until it has been checked here.
 //!
-//! `ModelFile::open` maps a GGUF file (or all files of a split one) or a Hugging Face folder, checks every
+//! `ModelFile::open` maps a GGUF file (or all files of a split one), a file of Flint's own or a Hugging Face folder, checks every
 //! length, offset and shape, reads the configuration, and compares the tensor table with what the
 //! architecture needs. What it returns can be run without looking back.
 
@@ -8,6 +8,7 @@ mod check;
 mod config;
 mod error;
 mod fields;
+pub(crate) mod flint;
 mod folder;
 pub mod gguf;
 mod json;
@@ -31,6 +32,7 @@ use crate::limits::MODEL_TENSORS_MAX;
 use crate::model::config::Config;
 use crate::quant::Format;
 use error::quoted;
+use gguf::{ALIGNMENT_KEY, string_pair};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +55,7 @@ pub enum Metadata {
 }
 
 impl ModelFile {
-    /// Opens a GGUF file, the first file of a split GGUF, or a Hugging Face folder.
+    /// Opens a GGUF file, the first file of a split GGUF, a file of Flint's own, or a Hugging Face folder.
     pub fn open(path: &Path) -> Result<ModelFile, LoadError> {
         let model = if path.is_dir() { folder::open(path)? } else { split::open(path)? };
         check::table(&model)?;
@@ -82,6 +84,36 @@ impl ModelFile {
     /// The output matrix is the token embedding.
     pub fn tied(&self) -> bool {
         !self.table.contains_key("output.weight")
+    }
+
+    /// Some of its matrices lie in the tiles of cards.
+    pub fn is_for_cards(&self) -> bool {
+        self.table.values().any(|tensor| tensor.tiles().is_some())
+    }
+
+    /// What the files say beside the weights, as key/value pairs of GGUF that say the same in a file of Flint's own.
+    pub(crate) fn pairs(&self) -> Result<Vec<Vec<u8>>, LoadError> {
+        let kept =
+            |key: &str| !key.starts_with("split.") && !key.starts_with("flint.") && key != ALIGNMENT_KEY;
+        match &self.metadata {
+            Metadata::Gguf(metadata) => {
+                let pairs = metadata.pairs().filter(|(key, _)| kept(key));
+                Ok(pairs.map(|(_, bytes)| bytes.to_vec()).collect())
+            }
+            Metadata::Folder(metadata) => {
+                let pair = |name: &&str| {
+                    let bytes = metadata.file(name).transpose()?;
+                    Some(bytes.map(|bytes| string_pair(&format!("{}{name}", flint::FILE_PREFIX), &bytes)))
+                };
+                flint::FILES.iter().filter_map(pair).collect()
+            }
+            Metadata::MadeUp => Ok(Vec::new()),
+        }
+    }
+
+    /// Every tensor that the model has and whether it is a matrix, in the order in which they are loaded.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (&Tensor, bool)> {
+        check::in_order(&self.config).filter_map(|(name, matrix)| Some((self.table.get(&name)?, matrix)))
     }
 
     /// What a tokenizer is built from.

@@ -1,10 +1,10 @@
 //! Opening GGUF: one file, or several named `…-00001-of-00003.gguf` that share one tensor table.
 
 use super::error::{Fault, LoadError, quoted};
-use super::gguf::{self, GgufMetadata, Header};
+use super::gguf::{self, GgufMetadata, Header, Lies};
 use super::region::{MappedFile, Region};
 use super::tensor::{Layout, Part, Tensor};
-use super::{Metadata, ModelFile, canonical, config, insert};
+use super::{Metadata, ModelFile, canonical, config, flint, insert};
 use crate::limits::MODEL_FILES_MAX;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,11 @@ pub(super) fn open(path: &Path) -> Result<ModelFile, LoadError> {
     let mut table = BTreeMap::new();
     let mut bytes = file.bytes().len() as u64;
     add_tensors(&mut table, &file, &header)?;
-    let metadata = GgufMetadata::new(header.values, file.clone());
+    let own = header.own;
+    let metadata = GgufMetadata::new(header, file.clone());
+    if own {
+        return flint::open(metadata, table, bytes);
+    }
     for (number, shard) in later_files(path, &metadata)?.iter().enumerate() {
         bytes += add_shard(&mut table, shard, number as u64 + 1, &metadata)?;
     }
@@ -43,8 +47,13 @@ fn add_tensors(
         let data = Region::new(file, info.offset..info.offset + info.len)
             .ok_or_else(|| Fault::truncated(quoted(&info.name), info.len as u64, 0).of(&file.path))?;
         let parts = vec![Part { data, scales: None }];
-        let tensor =
-            Tensor::new(canonical(&info.name), info.shape.clone(), info.format, Layout::PLAIN, parts);
+        let rows = info.shape.iter().rev().nth(1).copied().unwrap_or(1); // of a matrix
+        let layout = match info.lies {
+            Lies::Rows => Layout::PLAIN,
+            Lies::Panels => Layout::Panels { rows },
+            Lies::Tiles => Layout::Tiles { rows },
+        };
+        let tensor = Tensor::new(canonical(&info.name), info.shape.clone(), info.format, layout, parts);
         insert(table, tensor.map_err(|fault| fault.of(&file.path))?)?;
     }
     Ok(())
@@ -78,7 +87,7 @@ fn add_shard(
     first: &GgufMetadata,
 ) -> Result<u64, LoadError> {
     let (file, header) = read(path)?;
-    let shard = GgufMetadata::new(header.values.clone(), file.clone());
+    let shard = GgufMetadata::new(header.clone(), file.clone());
     let same = |key: &str, expected: Option<u64>| match shard.whole(key)? {
         found if found == expected => Ok(()),
         Some(found) => Err(Fault::damaged(quoted(key), found, expected.unwrap_or(0))),

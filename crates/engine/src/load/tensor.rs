@@ -3,6 +3,8 @@
 use super::error::{Fault, LoadError, quoted};
 use super::made_up::Spread;
 use super::region::{MappedFile, Region};
+use crate::device::cuda::ops::stored;
+use crate::quant::panels::{self, Packer};
 use crate::quant::{Format, dequantize_row};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,6 +39,10 @@ pub(super) enum Layout {
     SplitMxfp4 { first: usize, step: usize },
     /// Rows of e4m3 with a scale for each tile of (tile_rows, tile_cols).
     Fp8Tiles { tile_rows: usize, tile_cols: usize, scale_format: Format },
+    /// In the panels of the CPU's kernels; `rows` of each matrix (of each expert).
+    Panels { rows: usize },
+    /// As a card's kernels read it: the whole of it can be had, but no rows.
+    Tiles { rows: usize },
     /// Nowhere: rows are made up when they are read.
     MadeUp(Spread),
 }
@@ -114,6 +120,13 @@ impl Tensor {
                 let tiles = (last / tile_rows + 1).checked_mul(cols.div_ceil(tile_cols))?;
                 Some(((last + 1).checked_mul(cols)?, tiles.checked_mul(scale_format.block_bytes())?))
             }
+            Layout::Panels { rows } => {
+                let matrices = self.part_rows().checked_div(rows)?;
+                Some((panels::matrix_bytes(self.format, rows, cols)?.checked_mul(matrices)?, 0))
+            }
+            Layout::Tiles { rows } => {
+                Some((stored::bytes(self.format, rows, cols, self.rows().checked_div(rows)?)?, 0))
+            }
             Layout::MadeUp(_) => Some((0, 0)),
         }
     }
@@ -180,17 +193,45 @@ impl Tensor {
                 join_mxfp4(&data[at * 16..][..blocks * 16], &scales[at..][..blocks], scratch);
                 scratch
             }
-            Layout::MadeUp(_) => &[],
+            Layout::Panels { rows } => {
+                let panel_bytes = panels::panel_bytes(self.format, cols);
+                let at =
+                    (row / rows * rows.div_ceil(panels::LANES) + row % rows / panels::LANES) * panel_bytes;
+                let lane = row % rows % panels::LANES;
+                Packer::default().take(self.format, cols, lane, &data[at..at + panel_bytes], scratch);
+                scratch
+            }
+            // Devices that want rows are refused before this.
+            Layout::Tiles { .. } | Layout::MadeUp(_) => {
+                scratch.clear();
+                scratch.resize(row_bytes, 0);
+                scratch
+            }
         }
+    }
+
+    /// Rows `first..first + rows` as the CPU's kernels read them, where they are one matrix that lies so in the file.
+    pub fn panels(&self, first: usize, rows: usize) -> Option<&[u8]> {
+        let Layout::Panels { rows: own } = self.layout else { return None };
+        let (part, first) = self.part(first);
+        let bytes = panels::matrix_bytes(self.format, own, self.cols())?;
+        let whole = rows == own && first.is_multiple_of(own);
+        whole.then(|| part.data.bytes().get(first / own * bytes..)?.get(..bytes)).flatten()
+    }
+
+    /// All of it as a card's kernels read it, where it lies so in the file.
+    pub fn tiles(&self) -> Option<&[u8]> {
+        let Layout::Tiles { rows } = self.layout else { return None };
+        let bytes = stored::bytes(self.format, rows, self.cols(), self.rows().checked_div(rows)?)?;
+        self.parts.first()?.data.bytes().get(..bytes)
     }
 
     /// Rows and columns of the tiles that share a scale; `None`: the format has its scales within.
     pub fn tile(&self) -> Option<(usize, usize)> {
         match self.layout {
             Layout::Fp8Tiles { tile_rows, tile_cols, .. } => Some((tile_rows, tile_cols)),
-            Layout::Rows { .. } | Layout::Strided { .. } | Layout::SplitMxfp4 { .. } | Layout::MadeUp(_) => {
-                None
-            }
+            Layout::Rows { .. } | Layout::Strided { .. } | Layout::SplitMxfp4 { .. } => None,
+            Layout::Panels { .. } | Layout::Tiles { .. } | Layout::MadeUp(_) => None,
         }
     }
 

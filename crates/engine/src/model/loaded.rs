@@ -9,6 +9,7 @@ use crate::limits::{BATCH_LOGIT_ROWS_MAX, BATCH_ROWS_MAX};
 use crate::load::{LoadError, ModelFile, Tensor};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
 use crate::sample::Chunk;
+use std::path::PathBuf;
 
 /// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,11 @@ pub enum ModelError {
     TooLarge(#[from] TooLarge),
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error(
+        "{} is laid out for NVIDIA cards: use --device cuda, or make one for this device of its source, with flint quantize --device cpu",
+        path.display()
+    )]
+    ForCards { path: PathBuf },
     #[error("the configuration names no experts, but the architecture is a mixture of them")]
     NoExperts,
 }
@@ -74,6 +80,9 @@ impl<D: Device + 'static> Loaded<D> {
         kv_blocks: usize,
         progress: LoadProgress<'_>,
     ) -> Result<Loaded<D>, ModelError> {
+        if !D::TAKES_TILES && file.is_for_cards() {
+            return Err(ModelError::ForCards { path: file.path.clone() });
+        }
         let config = &file.config;
         let weights = file.tensors().map(|tensor| device.held_bytes(tensor)).sum();
         let need = MemoryNeed::of(config, weights, kv_blocks, D::KV_VALUE_BYTES);

@@ -15,14 +15,18 @@ pub struct Levels {
     pub super_minima: Vec<u16>, // (cols / 256) f16, or none. Negated: to be added
 }
 
+impl Levels {
+    pub fn clear(&mut self) {
+        let Levels { levels, scales, minima, super_scales, super_minima } = self;
+        levels.clear();
+        [scales, minima, super_scales, super_minima].into_iter().for_each(Vec::clear);
+    }
+}
+
 /// Takes apart a row of a quantised format. `bytes` holds whole blocks.
 pub fn read_levels(format: Format, bytes: &[u8], out: &mut Levels) {
+    out.clear();
     let Levels { levels, scales, minima, super_scales, super_minima } = out;
-    levels.clear();
-    scales.clear();
-    minima.clear();
-    super_scales.clear();
-    super_minima.clear();
     for block in bytes.chunks_exact(format.block_bytes()) {
         match format {
             Format::Q4_0 | Format::Iq4Nl => {

@@ -3,16 +3,20 @@
 //! `dequantize_row` is the oracle: every fast kernel is tested against it, so it is written to be read,
 //! one block at a time, with each format's layout spelled out beside it.
 
+mod blocks;
 mod dequantize;
+mod fit;
 mod floats;
 mod k;
 pub mod levels;
+pub mod panels;
 mod quantize;
 
 #[cfg(test)]
 mod golden;
 
 pub use dequantize::dequantize_row;
+pub use fit::fit_row;
 pub use floats::{e4m3_to_f32, e8m0_half_to_f32};
 pub use quantize::quantize_row;
 

@@ -1,6 +1,7 @@
 //! f32 to a few of the formats, by rounding to nearest: for tests and synthetic models, where a search
 //! for the best scales would change nothing.
 
+use super::blocks::{pack_scales_and_minima, push_nibbles};
 use super::{Format, k};
 use half::{bf16, f16};
 
@@ -47,16 +48,11 @@ fn code(x: f32, inverse: f32, max: f32) -> u8 {
     (x * inverse).round().clamp(0.0, max) as u8
 }
 
-fn push_nibbles(codes: &[u8], out: &mut Vec<u8>) {
-    let (low, high) = codes.split_at(codes.len() / 2);
-    out.extend(low.iter().zip(high).map(|(low, high)| low | high << 4));
-}
-
 fn q4_0(x: &[f32], out: &mut Vec<u8>) {
     let scale = peak(x) / -8.0;
     let codes: Vec<u8> = x.iter().map(|x| code(x + 8.0 * scale, inverse(scale), 15.0)).collect();
     push_f16(scale, out);
-    push_nibbles(&codes, out);
+    push_nibbles(out, &codes);
 }
 
 fn q4_1(x: &[f32], out: &mut Vec<u8>) {
@@ -65,7 +61,7 @@ fn q4_1(x: &[f32], out: &mut Vec<u8>) {
     let codes: Vec<u8> = x.iter().map(|x| code(x - min, inverse(scale), 15.0)).collect();
     push_f16(scale, out);
     push_f16(min, out);
-    push_nibbles(&codes, out);
+    push_nibbles(out, &codes);
 }
 
 fn q8_0(x: &[f32], out: &mut Vec<u8>) {
@@ -87,7 +83,7 @@ fn q4_k(x: &[f32], out: &mut Vec<u8>) {
     let sub_mins = mins.map(|x| code(x, inverse(min.to_f32()), 63.0));
     out.extend(scale.to_le_bytes());
     out.extend(min.to_le_bytes());
-    let packed = pack_scales_and_mins(&sub_scales, &sub_mins);
+    let packed = pack_scales_and_minima(&sub_scales, &sub_mins);
     out.extend(packed);
     for pair in 0..4 {
         let codes: Vec<u8> = (pair * 64..pair * 64 + 64)
@@ -97,19 +93,8 @@ fn q4_k(x: &[f32], out: &mut Vec<u8>) {
                 code(x[i] + min.to_f32() * f32::from(sub_min), inverse(step), 15.0)
             })
             .collect();
-        push_nibbles(&codes, out);
+        push_nibbles(out, &codes);
     }
-}
-
-/// The inverse of `k::scale_and_min`.
-fn pack_scales_and_mins(scales: &[u8; 8], mins: &[u8; 8]) -> [u8; 12] {
-    let mut packed = [0; 12];
-    for j in 0..4 {
-        packed[j] = scales[j] | scales[j + 4] >> 4 << 6;
-        packed[j + 4] = mins[j] | mins[j + 4] >> 4 << 6;
-        packed[j + 8] = scales[j + 4] & 0x0F | mins[j + 4] << 4;
-    }
-    packed
 }
 
 /// Scales of the sub-blocks of 16 are 8-bit steps of the block's own.

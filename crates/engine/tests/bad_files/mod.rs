@@ -1,6 +1,7 @@
 //! Bad files: each a name, the files, what to open, and words that the complaint must have.
 
 pub(crate) mod cases_config;
+pub(crate) mod cases_flint;
 pub(crate) mod cases_folder;
 pub(crate) mod cases_gguf;
 pub(crate) mod cases_safetensors;
@@ -61,5 +62,6 @@ pub(crate) fn all() -> Vec<Bad> {
     all.extend(cases_table::cases());
     all.extend(cases_safetensors::cases());
     all.extend(cases_folder::cases());
+    all.extend(cases_flint::cases());
     all
 }

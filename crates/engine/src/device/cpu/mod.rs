@@ -215,7 +215,7 @@ impl Device for Cpu {
         self.widest.cols = self.widest.cols.max(tensor.cols());
         self.widest.experts = self.widest.experts.max(experts);
         self.widest.expert_width = self.widest.expert_width.max(rows).max(tensor.cols());
-        let packed: Result<Vec<Packed>, OutOfMemory> = (0..experts)
+        let packed: Result<Vec<Packed>, DeviceError> = (0..experts)
             .map(|e| Packed::new(&mut self.pool, &mut self.arena, tensor, e * rows, rows))
             .collect();
         tensor.release();

@@ -20,6 +20,7 @@ pub struct Listed {
     pub name: String,
     pub bytes: u64, // of memory, in all
     pub capability: (i32, i32),
+    pub bandwidth: Option<f64>, // bytes a second, as its clock and its bus say
 }
 
 impl Listed {
@@ -43,9 +44,19 @@ impl Listed {
                     ask(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
                         .doing("asking for the capability")?,
                 ),
+                bandwidth: bandwidth(
+                    ask(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).ok(),
+                    ask(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).ok(),
+                ),
             })
         }
     }
+}
+
+/// Two transfers a clock, of as many bits as the bus is wide. Some drivers say 0 for what they do not tell.
+fn bandwidth(clock_khz: Option<i32>, bus_bits: Option<i32>) -> Option<f64> {
+    let bytes = 2.0 * 1e3 * f64::from(clock_khz?) * f64::from(bus_bits?) / 8.0;
+    (bytes > 0.0).then_some(bytes)
 }
 
 pub(super) fn new_enough(name: &str, (major, minor): (i32, i32)) -> Result<(), CudaError> {

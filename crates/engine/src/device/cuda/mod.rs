@@ -8,7 +8,7 @@ mod card;
 mod compile;
 mod decode;
 mod made_up;
-mod ops;
+pub(crate) mod ops;
 mod pack;
 mod params;
 mod shape;

@@ -5,7 +5,9 @@ mod names;
 mod store;
 mod weights;
 
-use super::error::{Fault, LoadError};
+use super::error::{Fault, LoadError, quoted};
+use super::flint::FILE_PREFIX;
+use super::gguf::GgufMetadata;
 use super::json;
 use super::tokenizer::{self, TokenizerSource};
 use super::{Metadata, ModelFile, config};
@@ -20,10 +22,58 @@ pub struct FolderMetadata {
     pub config: Map<String, Value>,
     pub generation_config: Map<String, Value>, // empty when the file is not there
     pub tokenizer_config: Map<String, Value>,  // empty when the file is not there
+    place: Place,
+}
+
+/// Where the files are.
+#[derive(Debug, Clone)]
+enum Place {
+    Folder(PathBuf),
+    /// Within a file of Flint's own.
+    Inside(Box<GgufMetadata>),
+}
+
+impl Place {
+    fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, LoadError> {
+        match self {
+            Place::Folder(path) => json::read(&path.join(name), max),
+            Place::Inside(metadata) => {
+                let key = format!("{FILE_PREFIX}{name}");
+                let text = metadata.text(&key).map_err(|fault| fault.of(metadata.path()))?;
+                match text {
+                    Some(text) if text.len() as u64 > max => {
+                        let expected = format!("at most {max} bytes");
+                        Err(Fault::damaged(quoted(&key), "longer", expected).of(metadata.path()))
+                    }
+                    text => Ok(text.map(|text| text.as_bytes().to_vec())),
+                }
+            }
+        }
+    }
+
+    fn object(&self, name: &str) -> Result<Option<Map<String, Value>>, LoadError> {
+        let bytes = self.read(name, CONFIG_JSON_BYTES_MAX)?;
+        bytes.map(|bytes| json::parse(&self.path_of(name), &bytes)).transpose()
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Place::Folder(path) => path,
+            Place::Inside(metadata) => metadata.path(),
+        }
+    }
+
+    /// What a complaint about a file names.
+    fn path_of(&self, name: &str) -> PathBuf {
+        match self {
+            Place::Folder(path) => path.join(name),
+            Place::Inside(metadata) => metadata.path().to_path_buf(),
+        }
+    }
 }
 
 pub(super) fn open(path: &Path) -> Result<ModelFile, LoadError> {
-    let metadata = metadata(path)?;
+    let metadata = metadata(Place::Folder(path.to_path_buf()))?;
     let config_path = path.join("config.json");
     let config = config::from_folder(&metadata.config).map_err(|fault| fault.of(&config_path))?;
     let store = store::Store::open(path)?;
@@ -38,23 +88,34 @@ pub(super) fn open(path: &Path) -> Result<ModelFile, LoadError> {
     })
 }
 
-fn metadata(path: &Path) -> Result<FolderMetadata, LoadError> {
-    let object = |name: &str| json::object(&path.join(name), CONFIG_JSON_BYTES_MAX);
-    let config = object("config.json")?;
+fn metadata(place: Place) -> Result<FolderMetadata, LoadError> {
+    let missing = || Fault::missing("config.json", "a file in this folder").of(place.path());
     Ok(FolderMetadata {
-        path: path.to_path_buf(),
-        config: config.ok_or_else(|| Fault::missing("config.json", "a file in this folder").of(path))?,
-        generation_config: object("generation_config.json")?.unwrap_or_default(),
-        tokenizer_config: object("tokenizer_config.json")?.unwrap_or_default(),
+        path: place.path().to_path_buf(),
+        config: place.object("config.json")?.ok_or_else(missing)?,
+        generation_config: place.object("generation_config.json")?.unwrap_or_default(),
+        tokenizer_config: place.object("tokenizer_config.json")?.unwrap_or_default(),
+        place,
     })
 }
 
 impl FolderMetadata {
+    /// The files that a file of Flint's own has within.
+    pub(super) fn inside(metadata: GgufMetadata) -> Result<FolderMetadata, LoadError> {
+        self::metadata(Place::Inside(Box::new(metadata)))
+    }
+
+    /// The bytes of a file; `None` when it is not there.
+    pub(super) fn file(&self, name: &str) -> Result<Option<Vec<u8>>, LoadError> {
+        let max = if name == "tokenizer.json" { TOKENIZER_JSON_BYTES_MAX } else { CONFIG_JSON_BYTES_MAX };
+        self.place.read(name, max)
+    }
+
     pub(super) fn tokenizer(&self, vocab: usize) -> Result<TokenizerSource, LoadError> {
-        let file = |name: &str, max: u64| json::read(&self.path.join(name), max);
-        let json = file("tokenizer.json", TOKENIZER_JSON_BYTES_MAX)?
+        let json = self
+            .file("tokenizer.json")?
             .ok_or_else(|| Fault::missing("tokenizer.json", "a file in this folder").of(&self.path))?;
-        let template = file("chat_template.jinja", CONFIG_JSON_BYTES_MAX)?;
+        let template = self.file("chat_template.jinja")?;
         tokenizer::from_folder(self, json, template, vocab).map_err(|fault| fault.of(&self.path))
     }
 }

@@ -3,14 +3,18 @@
 use super::super::error::{Fault, quoted};
 use super::super::reader::Reader;
 use super::super::region::MappedFile;
+use super::Header;
 use super::value::{Value, ValueKind, number};
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The key/values of a GGUF file (of a split model: of its first file).
 #[derive(Debug, Clone)]
 pub struct GgufMetadata {
     pub values: BTreeMap<String, Value>,
+    pairs: Vec<(String, Range<usize>)>,
     file: Arc<MappedFile>,
 }
 
@@ -22,8 +26,18 @@ struct ArrayView<'a> {
 }
 
 impl GgufMetadata {
-    pub(in super::super) fn new(values: BTreeMap<String, Value>, file: Arc<MappedFile>) -> GgufMetadata {
-        GgufMetadata { values, file }
+    pub(in super::super) fn new(header: Header, file: Arc<MappedFile>) -> GgufMetadata {
+        GgufMetadata { values: header.values, pairs: header.pairs, file }
+    }
+
+    /// Every key with the bytes that say it and its value, in the order of the file.
+    pub(in super::super) fn pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let bytes = |range: &Range<usize>| self.file.bytes().get(range.clone()).unwrap_or_default();
+        self.pairs.iter().map(move |(key, range)| (key.as_str(), bytes(range)))
+    }
+
+    pub(in super::super) fn path(&self) -> &Path {
+        &self.file.path
     }
 
     /// A string; `None` when there is no such key.

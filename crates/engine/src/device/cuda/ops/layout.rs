@@ -7,6 +7,7 @@ use crate::load::Tensor;
 use crate::quant::Format;
 use crate::quant::levels::{Levels, read_levels};
 use half::f16;
+use std::borrow::Cow;
 
 pub const TILE_ROWS: usize = 16;
 pub const UNIT_COLS: usize = 64;
@@ -108,11 +109,11 @@ impl Plan {
     }
 }
 
-/// A matrix, packed.
-pub struct Packed {
+/// A matrix, packed: just now, or when its file was made.
+pub struct Packed<'a> {
     pub plan: Plan,
-    pub codes: Vec<u8>,
-    pub scales: Vec<u8>,
+    pub codes: Cow<'a, [u8]>,
+    pub scales: Cow<'a, [u8]>,
     pub factor: f32, // products are to be multiplied with it: a power of two
 }
 
@@ -136,7 +137,7 @@ fn half_f32(bits: u16) -> f32 {
 }
 
 /// 2^exponent.
-fn power(exponent: i32) -> f32 {
+pub fn power(exponent: i32) -> f32 {
     2f32.powi(exponent)
 }
 
@@ -216,11 +217,15 @@ impl Stack<'_> {
 }
 
 /// Packs tensors of one plan as one matrix, or as `experts` matrices one after the other.
-pub fn pack(tensors: &[Tensor], experts: usize) -> Packed {
-    let plan = tensors.first().map_or(Plan::of(Format::F32), |tensor| Plan::of(tensor.format));
+pub fn pack(tensors: &[Tensor], experts: usize) -> Packed<'static> {
+    pack_at(tensors, experts, exponent(tensors))
+}
+
+/// The same, with weights times this power of two.
+pub fn pack_at(tensors: &[Tensor], experts: usize, exponent: i32) -> Packed<'static> {
+    let plan = plan_of(tensors);
     let (stack, cols) = (Stack(tensors), tensors.first().map_or(0, Tensor::cols));
     let rows = stack.rows() / experts.max(1); // of one matrix
-    let exponent = exponent(plan.layout, stack);
     let tiles = rows.div_ceil(TILE_ROWS);
     let (code_bytes, scale_bytes) = plan.bytes(TILE_ROWS, cols);
     let mut codes = vec![0u8; experts * tiles * code_bytes];
@@ -246,7 +251,11 @@ pub fn pack(tensors: &[Tensor], experts: usize) -> Packed {
             });
         }
     });
-    Packed { plan, codes, scales, factor: power(-exponent) }
+    Packed { plan, codes: codes.into(), scales: scales.into(), factor: power(-exponent) }
+}
+
+fn plan_of(tensors: &[Tensor]) -> Plan {
+    Plan::of(tensors.first().map_or(Format::F32, |tensor| tensor.format))
 }
 
 fn threads() -> usize {
@@ -254,7 +263,8 @@ fn threads() -> usize {
 }
 
 /// The power of two that brings the largest weight below the layout's top.
-fn exponent(layout: Layout, stack: Stack<'_>) -> i32 {
+pub fn exponent(tensors: &[Tensor]) -> i32 {
+    let (layout, stack) = (plan_of(tensors).layout, Stack(tensors));
     let share = stack.rows().div_ceil(threads()).max(1);
     let largest = std::thread::scope(|scope| {
         let jobs: Vec<_> = (0..stack.rows())

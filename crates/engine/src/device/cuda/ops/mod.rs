@@ -10,7 +10,7 @@ mod buffer;
 mod choice;
 mod few;
 mod kernels;
-mod layout;
+pub(crate) mod layout;
 mod made_up;
 mod mixture;
 mod product;
@@ -18,6 +18,7 @@ mod replay;
 mod scratch;
 mod several;
 mod step;
+pub(crate) mod stored;
 mod weights;
 
 pub use alone::Way;
@@ -443,6 +444,7 @@ impl Device for Cuda {
     type Cache = Cache;
 
     const KV_VALUE_BYTES: usize = 2;
+    const TAKES_TILES: bool = true;
 
     fn describe(&self) -> String {
         format!("cuda ({})", self.card.name)

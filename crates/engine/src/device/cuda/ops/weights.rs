@@ -3,6 +3,7 @@
 use super::super::{Bytes, Card, CudaError};
 use super::layout::{Plan, UNIT_COLS, pack};
 use super::made_up::Maker;
+use super::stored;
 use crate::load::Tensor;
 
 /// A matrix, or experts one after the other, in one layout.
@@ -57,15 +58,19 @@ impl Part {
             return Ok(made);
         }
         let rows = tensors.iter().map(Tensor::rows).sum::<usize>() / experts.max(1);
-        let packed = pack(tensors, experts);
-        tensors.iter().for_each(Tensor::release);
-        Ok(Part {
+        let packed = match stored::packed(tensors)? {
+            Some(packed) => packed,
+            None => pack(tensors, experts),
+        };
+        let part = Part {
             plan: packed.plan,
             rows,
             codes: card.upload(&packed.codes)?,
             scales: card.upload(&packed.scales)?,
             factor: packed.factor,
-        })
+        };
+        tensors.iter().for_each(Tensor::release);
+        Ok(part)
     }
 }
 
