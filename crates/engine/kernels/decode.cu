@@ -150,7 +150,7 @@ __device__ inline float stage_attended(Tag tag) {
     auto& to = shared.scratch.vector;
     float unit = 1.f;
     if constexpr (LEVELS) {
-        __syncwarp();
+        block_sync(); // other warps may still merge what lies in the same place
         stage_halves(to.values[0], to.sums[0], threadIdx.x, words, stages(Q_ROWS));
     } else {
         const Values values = Values::of_halves(words);
