@@ -197,9 +197,9 @@ struct Reference {
     margins: Vec<f32>, // (positions) between the last expert used and the first that is not, in the nearest layer
 }
 
-/// All positions on the reference device with the same, dequantised weights.
+/// All positions on the reference device with the same, dequantised weights, and keys and values that are rounded the same.
 fn reference(shape: &Shape, model: &HostModel, tokens: &[u32]) -> Outcome<Reference> {
-    let mut device = Plain::default();
+    let mut device = Plain::default().rounding_kv();
     let config = config(shape);
     let blocks = tokens.len().div_ceil(KV_BLOCK_TOKENS);
     let mut batch = Batch::default();
@@ -375,7 +375,7 @@ fn step_bytes(shape: &Shape, context: usize) -> f64 {
     let layer = attention.bytes(shape.qkv_rows(), shape.hidden)
         + attention.bytes(shape.hidden, shape.q_rows())
         + inner.bytes(3 * shape.used * shape.ffn, shape.hidden);
-    let token = 2 * shape.kv_heads * shape.head_dim * 2; // bytes of KV in one layer
+    let token = shape.cache_bytes(1) / (shape.layers * KV_BLOCK_TOKENS); // bytes of KV in one layer
     let windowed = if shape.window > 0 { context.min(shape.window) } else { context };
     let seen = (context + windowed) as f64 / 2.0; // by a full layer and one with a window
     let head = Packing::Rows8.bytes(shape.vocab, shape.hidden) as f64;

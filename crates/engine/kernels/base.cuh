@@ -46,18 +46,50 @@ __device__ inline u32 pack_f16(float first, float second) {
     return bits;
 }
 
+// Near enough, and two instructions each: what is too small for a normal f32 becomes zero.
+__device__ inline float exp_of(float value) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value * 1.44269504f));
+    return power;
+}
+
+__device__ inline float log_of(float value) {
+    float power;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
+    return power * 0.69314718f;
+}
+
+__device__ inline float quotient(float a, float b) {
+    float found;
+    asm("div.approx.ftz.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
+    return found;
+}
+
+__device__ inline float inverse_root(float value) {
+    float found;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(found) : "f"(value));
+    return found;
+}
+
 __device__ inline float warp_sum(float value) {
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
     return value;
 }
 
-__device__ inline float warp_max(float value) {
-    for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
-    return value;
-}
+// Of what is not below zero: its bits have the same order.
+__device__ inline float warp_most(float value) { return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(value))); }
 
 // Order of the unsigned keys = order of the floats.
 __device__ inline u32 ordered_key(float value) {
     const u32 bits = __float_as_uint(value);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
+__device__ inline float of_ordered_key(u32 key) { return __uint_as_float(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key); }
+
+__device__ inline float warp_max(float value) {
+    for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+    return value;
+}
+
+// The lowest 16 bits are the nearest integer, below 2^15 either way: conversions are a quarter as fast as additions.
+__device__ inline u32 integer_bits(float value) { return __float_as_uint(value + 12582912.f); } // 1.5 * 2^23

@@ -96,7 +96,7 @@ struct Normed {
     float scale, most;
 };
 
-__device__ inline float norm_scale(float squares) { return rsqrtf(squares / HIDDEN + params.norm_eps); }
+__device__ inline float norm_scale(float squares) { return inverse_root(squares * (1.f / HIDDEN) + params.norm_eps); }
 
 __device__ inline Normed norm(NormInput& input) {
     const float squares = input.squares();
@@ -131,7 +131,7 @@ __device__ inline float stage_unscaled(NormInput& input) {
 // The norm's scale, by one warp. Others know `unit` after the next barrier.
 __device__ inline float find_unit(float near) {
     const float scale = norm_scale(warp_sum(lane_id() < WARPS ? shared.of_warps[lane_id()].x : 0.f));
-    if (lane_id() == 0) shared.norm_scale = scale, shared.unit = __fdividef(scale, near);
+    if (lane_id() == 0) shared.norm_scale = scale, shared.unit = quotient(scale, near);
     return scale;
 }
 
@@ -140,13 +140,20 @@ __device__ inline float stage_attended(Tag tag) {
     static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % VALUES == 0, "one run of values a thread");
     const bool real = threadIdx.x < Q_ROWS / VALUES;
     const int first_of_warp = warp_id() * LANES * VALUES;
-    if (first_of_warp < Q_ROWS) wait_gently(params.attended + first_of_warp, [&](u32 word) { return tag.in(word); });
-    const Values values = real ? Values::wait_for(params.attended + threadIdx.x * VALUES, tag) : Values::zero();
+    if (first_of_warp < Q_ROWS) wait_gently(params.attended + first_of_warp, [&](u32 word) { return tag.in_halves(word); });
+    uint4 words = make_uint4(0, 0, 0, 0);
+    if (real) {
+        do words = ask_words(params.attended + threadIdx.x * VALUES);
+        while (!tag.in_halves(words));
+    }
+    words = untagged_halves(words);
     auto& to = shared.scratch.vector;
     float unit = 1.f;
     if constexpr (LEVELS) {
-        stage_halves(to.values[0], to.sums[0], threadIdx.x, values.halves(1.f), stages(Q_ROWS));
+        block_sync(); // other warps may still merge what lies in the same place
+        stage_halves(to.values[0], to.sums[0], threadIdx.x, words, stages(Q_ROWS));
     } else {
+        const Values values = Values::of_halves(words);
         const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
         if (stages(Q_ROWS)) values.stage(to.values[0], threadIdx.x, levels_factor(most));
         unit = most / LEVELS_MOST;
@@ -230,10 +237,10 @@ constexpr float INNER_UNIT = 4.f;
 
 // gpt-oss keeps gate below 7, and up + 1 below 8.
 __device__ inline float activate(float gate, float up) {
-    if (!CLAMPED) return __fdividef(gate, 1.f + __expf(-gate)) * up;
+    if (!CLAMPED) return quotient(gate, 1.f + exp_of(-gate)) * up;
     gate = fminf(gate, 7.f);
     up = fminf(fmaxf(up, -7.f), 7.f);
-    return __fdividef(gate, 1.f + __expf(-1.702f * gate)) * (up + 1.f);
+    return quotient(gate, 1.f + exp_of(-1.702f * gate)) * (up + 1.f);
 }
 
 __device__ inline u32 inner_half(float value) {
@@ -325,9 +332,9 @@ __noinline__ __device__ void out() {
     if constexpr (LEVELS) multiply_scaled<OUT, OutPack>();
     else multiply_8bit<OUT, OutPack>();
     mark(OUT_PRODUCT);
+    const float value = row.real ? shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias : 0.f;
+    tell_share(&params.out_parts[row.part * HIDDEN + row.global()], value, row.real, tag);
     if (row.real) {
-        const float value = shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias;
-        tell_value(&params.out_parts[row.part * HIDDEN + row.global()], value, tag);
         shared.routed[threadIdx.x] = (row.part == 0 ? value + shared.x[row.global()] : value) * norm;
     } else if (threadIdx.x < OUT_ROWS_MAX) {
         shared.routed[threadIdx.x] = 0.f;
@@ -354,8 +361,9 @@ __noinline__ __device__ void gate_up() {
     if (chooses) {
         const float scale = find_unit(near);
         if constexpr (ROUTED) {
-            router.choose(shared.router_sums, scale, shared.supplied.chosen);
+            const float logit = router.choose(shared.router_sums, scale, shared.supplied.chosen);
             if (lane_id() == 0) tell_warps(shared.supplied.routed, now().layers);
+            Router::share(logit, shared.supplied.chosen);
         }
     }
     if constexpr (ROUTED) shared.supplied.wait_for_routed(now().layers);
@@ -392,13 +400,13 @@ __noinline__ __device__ void down() {
     multiply_scaled<DOWN, DownPack, USED>([](int row) { return shared.scratch.inner.at(row % USED); },
                                           [&](int row) { return ROUTED ? chosen.shares[row % USED] : 1.f; });
     mark(DOWN_PRODUCT);
+    float sum = 0.f;
     if (row.real) {
-        float bias = 0.f;
+        sum = shared.sums.row<DOWN>(shared.plan, row) * (INNER_UNIT * scale);
 #pragma unroll
-        for (int i = 0; i < USED; i++) bias += chosen.shares[i] * biases[i];
-        const float sum = shared.sums.row<DOWN>(shared.plan, row) * (INNER_UNIT * scale);
-        tell_value(&params.down_parts[row.part * HIDDEN + row.global()], row.part == 0 ? sum + bias : sum, tag);
+        for (int i = 0; i < USED; i++) sum += row.part == 0 ? chosen.shares[i] * biases[i] : 0.f;
     }
+    tell_share(&params.down_parts[row.part * HIDDEN + row.global()], sum, row.real, tag);
     // Everyone has read them: zero for the next token.
     if (ROUTED && blockIdx.x == 0 && threadIdx.x < EXPERTS) params.router_sums[(layer * EXPERTS + threadIdx.x) * SUM_STRIDE] = 0;
     mark(DOWN_FINISH);

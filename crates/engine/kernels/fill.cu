@@ -26,6 +26,14 @@ extern "C" __global__ void fill_bf16(u16* out, size_t count, float spread, u64 s
     for (size_t i = first_index(); i < count; i += index_step()) out[i] = f32_to_bf16(spread * hash_unit(seed + i));
 }
 
+// Cached keys and values: `scales` are two of f16.
+extern "C" __global__ void fill_cache(u32* out, size_t words, u32 scales, u64 seed) {
+    for (size_t i = first_index(); i < words; i += index_step()) {
+        const int at = i % (UNIT_BYTES / 4) * 4, in_half = at < KEYS_BYTES ? at : at - KEYS_BYTES;
+        out[i] = in_half < UNIT_LEVELS ? hash(seed + i) : scales;
+    }
+}
+
 // Packed 8-bit matrices are bytes and nothing else.
 extern "C" __global__ void fill_8bit(u32* out, size_t words, u64 seed) {
     for (size_t i = first_index(); i < words; i += index_step()) out[i] = hash(seed + i);

@@ -25,17 +25,17 @@ struct Params {
     const float* frequencies;    // (HEAD_DIM / 2) radians a position
 
     // The sequence.
-    u16* cache;           // (layers, cache blocks, KV_HEADS, BLOCK_UNITS, 2, UNIT_VALUES) f16: cache.cuh
+    u8* cache;            // (layers, cache blocks, KV_HEADS, BLOCK_UNITS, UNIT_BYTES) 8 bits with scales: cache.cuh
     u16* paged;           // (layers, cache blocks, 2, KV_HEADS, KV_BLOCK_TOKENS, HEAD_DIM) f16: the general path's, or null
     const u32* blocks;    // block table
 
     // Activations on their way between blocks of the grid: tagged (tagged.cuh). None may have a tag of the layers to come.
     float* qkv_parts;     // (SHARERS_MAX, QKV_ROWS) sums of a row, by each of the blocks that share it
-    float* out_parts;     // (SHARERS_MAX, HIDDEN)
-    float* down_parts;    // (SHARERS_MAX, HIDDEN)
-    float* partial_values;  // (KV_HEADS, splits, GROUP_HEADS, HEAD_DIM) attention before the splits are merged
-    float* partial_weights; // (KV_HEADS, splits, GROUP_HEADS, 2) largest score, sum of powers
-    float* attended;      // (Q_ROWS)
+    u16* out_parts;       // (SHARERS_MAX, HIDDEN) f16, a part of SHARE_UNIT
+    u16* down_parts;      // (SHARERS_MAX, HIDDEN), the same
+    float* partial_values;  // (KV_HEADS, splits, GROUP_HEADS, HEAD_DIM) means of each split
+    float* partial_weights; // (KV_HEADS, splits, GROUP_HEADS) logarithm of its powers' sum
+    u16* attended;        // (Q_ROWS) f16
     u16* inner;           // (USED, FFN) f16, a part of INNER_UNIT
     u64* router_sums;     // (layers, EXPERTS, SUM_STRIDE) fixed point with a count, in the first; zero between uses
     u64* best;            // (grid) largest logit of each block's rows, with its token and the step's number

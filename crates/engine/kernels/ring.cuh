@@ -3,9 +3,9 @@
 // will use them, and as soon as a slot is free. Weights do not change, so the rings run ahead over layers and tokens. Only
 // experts' pieces must wait until the router has chosen, and cached tokens until the step has begun.
 
-// What one group of 8 bit takes (2048, or 2304 with scales), two of 4 bit, or a part of a unit of cached tokens (2048).
+// What one group of 8 bit takes (2048, or 2304 with scales), two of 4 bit, or a unit of cached tokens or half of one (2176).
 constexpr int SLOT_BYTES = GateUpPack::PIECE_BYTES;
-static_assert(SLOT_BYTES >= HeadPack::PIECE_BYTES && SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= CachedUnits::PART_BYTES &&
+static_assert(SLOT_BYTES >= HeadPack::PIECE_BYTES && SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= CachedUnits::PIECE_BYTES &&
                   SLOT_BYTES >= (LEVELS ? Wide<DownPack>::PIECE_BYTES : 0),
               "a slot holds any piece");
 // Pieces in a ring up to which those of a later stage are brought: memory first serves whom the others wait for.
@@ -77,7 +77,7 @@ struct Supply {
         run = 0, entered = filled;
         if (stage == KV) {
             units = CachedUnits(at.start.position + step, layer, warp);
-            next = 0, end = CachedUnits::PARTS * units.count;
+            next = 0, end = CachedUnits::PIECES * units.count;
         } else {
             const Range range = plan.warps[stage][warp];
             next = range.begin, end = range.end;
@@ -138,8 +138,9 @@ struct Supply {
         if (stage == QKV) {
             locate<QKV, QkvPack>(next / QkvPack::GROUPS);
         } else if (stage == KV) {
-            from = (const u8*)units.take();
-            run = groups = CachedUnits::PARTS, pairs = false, group = 0, bytes = CachedUnits::PART_BYTES, missing = 0;
+            from = units.take();
+            run = groups = CachedUnits::PIECES, pairs = false, group = 0;
+            bytes = CachedUnits::PIECE_BYTES, missing = CachedUnits::LAST_MISSES;
             next += run;
         } else if (stage == OUT) {
             locate<OUT, OutPack>(next / OutPack::GROUPS);

@@ -77,8 +77,9 @@ struct RouterSums {
 
 // What one warp makes of them.
 struct Router {
-    float logits[EXPERTS_OF_LANE]; // expert i * LANES + lane
-    float bias[EXPERTS_OF_LANE];
+    float bias[EXPERTS_OF_LANE]; // expert i * LANES + lane
+    // The lowest bits of a key say whose logit it is.
+    static constexpr u32 EXPERT_MASK = 511;
 
     // What never changes is asked for before the sums are known.
     __device__ explicit Router(const float* router_bias) {
@@ -90,42 +91,35 @@ struct Router {
         }
     }
 
-    // The experts with the largest logits (the first of equals), and their shares.
-    __device__ void choose(const RouterSums& sums, float scale, Chosen& chosen) {
+    // The experts with the largest logits, the first of equals. Lane i keeps the logit of the i-th.
+    __device__ float choose(const RouterSums& sums, float scale, Chosen& chosen) const {
+        u32 keys[EXPERTS_OF_LANE];
 #pragma unroll
         for (int i = 0; i < EXPERTS_OF_LANE; i++) {
             const int expert = i * LANES + lane_id();
-            logits[i] = (expert < EXPERTS ? sums.logits[expert] : 0.f) * scale + bias[i];
+            const float logit = (expert < EXPERTS ? sums.logits[expert] : 0.f) * scale + bias[i];
+            keys[i] = ordered_key(logit) & ~EXPERT_MASK | (EXPERT_MASK - expert);
         }
-        float largest = 0.f, total = 0.f, mine = 0.f; // lane i keeps the share of the i-th
+        u32 mine = 0;
 #pragma unroll
         for (int used = 0; used < USED; used++) {
-            float logit;
-            const int expert = take_largest(logit);
-            if (used == 0) largest = logit;
-            const float power = __expf(logit - largest);
-            total += power;
-            if (lane_id() != used) continue;
-            mine = power;
-            chosen.experts[used] = expert;
+            u32 key = keys[0];
+#pragma unroll
+            for (int i = 1; i < EXPERTS_OF_LANE; i++) key = max(key, keys[i]);
+            key = __reduce_max_sync(~0u, key);
+#pragma unroll
+            for (int i = 0; i < EXPERTS_OF_LANE; i++) keys[i] = keys[i] == key ? 0 : keys[i];
+            if (lane_id() == used) mine = key;
         }
-        if (lane_id() < USED) chosen.shares[lane_id()] = __fdividef(mine, total);
+        if (lane_id() < USED) chosen.experts[lane_id()] = EXPERT_MASK - (mine & EXPERT_MASK);
         __syncwarp();
+        return of_ordered_key(mine & ~EXPERT_MASK);
     }
 
-    __device__ int take_largest(float& logit) {
-        u32 key = 0, expert = ~0u;
-#pragma unroll
-        for (int i = 0; i < EXPERTS_OF_LANE; i++) key = max(key, ordered_key(logits[i]));
-        const u32 most = __reduce_max_sync(~0u, key);
-#pragma unroll
-        for (int i = EXPERTS_OF_LANE - 1; i >= 0; i--)
-            if (ordered_key(logits[i]) == most) expert = i * LANES + lane_id();
-        expert = __reduce_min_sync(~0u, expert);
-#pragma unroll
-        for (int i = 0; i < EXPERTS_OF_LANE; i++)
-            if (i * LANES + lane_id() == expert) logits[i] = -INFINITY;
-        logit = __uint_as_float(most & 0x80000000u ? most & 0x7FFFFFFFu : ~most);
-        return expert;
+    // Their shares, when nobody waits for them yet.
+    __device__ static void share(float logit, Chosen& chosen) {
+        const float largest = __shfl_sync(~0u, logit, 0), power = lane_id() < USED ? exp_of(logit - largest) : 0.f;
+        const float total = warp_sum(power);
+        if (lane_id() < USED) chosen.shares[lane_id()] = quotient(power, total);
     }
 };

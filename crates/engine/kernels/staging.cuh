@@ -6,14 +6,24 @@ constexpr float LEVELS_MOST = 32512.f; // 127 * 256: the largest 16-bit value wh
 __host__ __device__ constexpr int staged_blocks(int cols) { return div_up(cols / BLOCK_COLS, GROUP_BLOCKS) * GROUP_BLOCKS; }
 __host__ __device__ constexpr int staged_bytes(int cols) { return staged_blocks(cols) * 64; }
 
-// A run of words of other blocks' writing.
-struct Asked {
-    uint4 words[2];
+// What blocks add to the residual stream travels as f16, in parts of this: half of the bytes that every block asks for, and large
+// enough for what some models have there.
+constexpr float SHARE_UNIT = 16.f;
 
-    __device__ void ask(const float* at) { words[0] = ask_words(at), words[1] = ask_words(at + 4); }
-    __device__ void nothing(Tag tag) { words[0] = words[1] = make_uint4(tag.bits, tag.bits, tag.bits, tag.bits); }
-    __device__ bool there(Tag tag) const { return tag.in(words[0]) && tag.in(words[1]); }
-    __device__ float value(int index) const { return untagged(((const u32*)words)[index]); }
+// Tells the values of this lane and of the next, if it is an even one. Whole warps call it.
+__device__ inline void tell_share(u16* at, float value, bool real, Tag tag) {
+    constexpr u32 NO_NUMBER = 0x7FFE; // of which the tag's rounding makes no zero
+    const u32 half = value == value ? f32_to_f16(value / SHARE_UNIT) : NO_NUMBER, next = __shfl_down_sync(~0u, half, 1);
+    if (real && lane_id() % 2 == 0) tell_word(at, tag.put_halves(half | next << 16));
+}
+
+// A run of other blocks' writing.
+struct Asked {
+    uint4 words;
+
+    __device__ void ask(const u16* at) { words = ask_words(at); }
+    __device__ void nothing(Tag tag) { words = make_uint4(tag.in_halves(), tag.in_halves(), tag.in_halves(), tag.in_halves()); }
+    __device__ bool there(Tag tag) const { return tag.in_halves(words); }
 };
 
 struct Values {
@@ -30,13 +40,11 @@ struct Values {
         *(float4*)(values.v + 4) = ((const float4*)at)[1];
         return values;
     }
-    // Of other blocks' writing, once it is there.
-    __device__ static Values wait_for(const float* at, Tag tag) {
-        Asked asked;
-        do asked.ask(at);
-        while (!asked.there(tag));
+    __device__ static Values of_halves(uint4 halves) {
+        const u32 words[4] = {halves.x, halves.y, halves.z, halves.w};
         Values values;
-        for (int i = 0; i < VALUES; i++) values.v[i] = asked.value(i);
+#pragma unroll
+        for (int i = 0; i < VALUES; i++) values.v[i] = f16_to_f32((u16)(words[i / 2] >> 16 * (i % 2)));
         return values;
     }
     __device__ uint4 halves(float factor) const {
@@ -56,13 +64,17 @@ struct Values {
     }
     // Rounds to 16-bit integers and stores their high and low bytes at place `index * VALUES` of a staged vector.
     __device__ void stage(u8* vector, int index, float factor) const {
-        u32 high[2] = {0, 0}, low[2] = {0, 0};
+        constexpr u32 FIRST = 0x0040, SECOND = 0x0051, BOTH = 0x5410; // of two words their lowest bytes, or the next; two pairs
+        u32 high[2], low[2];
 #pragma unroll
-        for (int i = 0; i < VALUES; i++) {
-            const int level = __float2int_rn(v[i] * factor);
-            const int top = (level + 128) >> 8;
-            high[i / 4] |= (u32)(top & 0xFF) << (8 * (i % 4));
-            low[i / 4] |= (u32)(level & 0xFF) << (8 * (i % 4));
+        for (int i = 0; i < 2; i++) {
+            u32 bits[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) bits[j] = integer_bits(v[4 * i + j] * factor);
+            low[i] = __byte_perm(__byte_perm(bits[0], bits[1], FIRST), __byte_perm(bits[2], bits[3], FIRST), BOTH);
+#pragma unroll
+            for (int j = 0; j < 4; j++) bits[j] += 128;
+            high[i] = __byte_perm(__byte_perm(bits[0], bits[1], SECOND), __byte_perm(bits[2], bits[3], SECOND), BOTH);
         }
         u8* at = vector + index / 4 * 64 + index % 4 * VALUES;
         *(uint2*)at = make_uint2(high[0], high[1]);
@@ -95,7 +107,7 @@ __device__ inline float2 block_sum_max(float2 (&of_warps)[WARPS], float sum, flo
     return make_float2(sum, most);
 }
 
-__device__ inline float levels_factor(float most) { return most > 0.f ? __fdividef(LEVELS_MOST, most) : 0.f; }
+__device__ inline float levels_factor(float most) { return most > 0.f ? quotient(LEVELS_MOST, most) : 0.f; }
 
 // A thread's part of the residual stream and of the norm's weight. Threads past the end have zeros.
 struct NormInput {
@@ -114,11 +126,12 @@ struct NormInput {
     }
 
     // x += what the blocks that share it summed up for each row of a stage
-    template <Stage STAGE> __device__ void add(float* residual, const float* parts, Tag tag) {
+    template <Stage STAGE> __device__ void add(float* residual, const u16* parts, Tag tag) {
         static_assert(TILE_ROWS % VALUES == 0, "a run is of one tile");
         constexpr int SHARERS = sharers_max<STAGE>();
         const int at = threadIdx.x * VALUES, first_of_warp = warp_id() * LANES * VALUES;
-        if (first_of_warp < HIDDEN) wait_gently(parts + first_of_warp, [&](u32 word) { return tag.in(word); });
+        // Beside experts, whose weights nobody can ask for yet, asking for all at once is faster.
+        if (!ROUTED && first_of_warp < HIDDEN) wait_gently(parts + first_of_warp, [&](u32 word) { return tag.in_halves(word); });
         if (!real) return;
         const int count = sharers<STAGE>(at / TILE_ROWS);
         Asked asked[SHARERS];
@@ -137,8 +150,10 @@ struct NormInput {
             }
         } while (some);
 #pragma unroll
-        for (int part = 0; part < SHARERS; part++)
-            for (int i = 0; i < VALUES; i++) x.v[i] += asked[part].value(i);
+        for (int part = 0; part < SHARERS; part++) {
+            const Values share = Values::of_halves(untagged_halves(asked[part].words));
+            for (int i = 0; i < VALUES; i++) x.v[i] += SHARE_UNIT * share.v[i];
+        }
         x.write(residual + at);
     }
 

@@ -7,6 +7,7 @@
 //!     cuda_ops alone levels        of these, all but gpt-oss
 //!     cuda_ops alone SHAPE DEPTH   the same, timed
 //!     cuda_ops real NAME PATH      perplexity of a real model, and its answers alone, together and with guesses
+//!     cuda_ops rounding NAME PATH  what 8-bit keys and values cost it, without a card
 //!     cuda_ops bench [SHAPE]       prefill and decode of made-up weights
 //!     cuda_ops decode SHAPE        decode alone
 //!     cuda_ops pass SHAPE ROWS     one pass, for a profiler
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ["alone", shape, depth] => alone::time(shape, depth.parse().unwrap_or(4096)),
         ["worker", passes] => fault::work(passes),
         ["real", name, path] => real::real(name, Path::new(path)),
+        ["rounding", name, path] => real::rounding(name, Path::new(path)),
         ["bench"] => bench::bench(""),
         ["bench", shape] => bench::bench(shape),
         ["decode", shape] => bench::decode(shape),
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
         ["compile", arch, folder] => compile(arch, Path::new(folder)),
         _ => {
             eprintln!(
-                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | real NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
+                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | real NAME PATH | rounding NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
             );
             1
         }

@@ -5,6 +5,7 @@ use super::cuda;
 use crate::common;
 use crate::golden_data::{Model, Text, nll, top};
 use flint_engine::device::cpu::{Cpu, default_threads};
+use flint_engine::device::plain::Plain;
 use flint_engine::device::{Device, cuda::Cuda};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
@@ -19,6 +20,7 @@ const DIFFERENCE_MAX: f64 = 0.005;
 /// What `fast` may cost, in nats a token.
 const KL_MAX: f64 = 0.02;
 const ALONE_TOKENS: usize = 512;
+const ROUNDING_TOKENS: usize = 128;
 const DEPTH: usize = 4096;
 const PROMPTS: usize = 16;
 const ANSWER: u32 = 48;
@@ -48,25 +50,40 @@ fn fast_beside_exact(path: &Path, tokens: &[u32]) -> usize {
         |device: Cuda, chunk: usize| Model::load(path, device, 1, ALONE_TOKENS).logits(tokens, chunk);
     let exact = logits(cuda().replaying(), ALONE_TOKENS);
     let fast = logits(cuda().replaying().fast(), 1);
-    let pairs = || exact.iter().zip(&fast);
-    let same = pairs().filter(|(exact, fast)| top(exact) == top(fast)).count();
-    let kl = pairs().map(|(exact, fast)| divergence(exact, fast)).sum::<f64>() / tokens.len() as f64;
-    let perplexity = |logits: &[Vec<f32>]| {
-        let nats: f64 = logits.iter().zip(&tokens[1..]).map(|(logits, &next)| nll(logits, next)).sum();
-        (nats / (tokens.len() - 1) as f64).exp()
-    };
-    let count = tokens.len();
-    println!(
-        "fast, {count} tokens one by one: perplexity {:.4}, exact {:.4}; KL {kl:.2e} nats; top-1 the same for {same}",
-        perplexity(&fast),
-        perplexity(&exact)
-    );
+    let kl = compare("fast, one by one", &exact, &fast, tokens);
     for (name, device) in [("exact", cuda().replaying()), ("fast", cuda().replaying().fast())] {
         let file = ModelFile::open(path).unwrap();
         let loaded = Loaded::new(&file, device, DEPTH / KV_BLOCK_TOKENS + 64, &mut |_, _| ()).unwrap();
         pace(loaded, &format!("{name}, greedy, {DEPTH}"), DEPTH, &Sampling::default());
     }
     usize::from(kl > KL_MAX)
+}
+
+/// Tells how far logits are from those that count, and returns the distance in nats.
+fn compare(name: &str, exact: &[Vec<f32>], found: &[Vec<f32>], tokens: &[u32]) -> f64 {
+    let pairs = || exact.iter().zip(found);
+    let same = pairs().filter(|(exact, found)| top(exact) == top(found)).count();
+    let kl = pairs().map(|(exact, found)| divergence(exact, found)).sum::<f64>() / tokens.len() as f64;
+    let perplexity = |logits: &[Vec<f32>]| {
+        let nats: f64 = logits.iter().zip(&tokens[1..]).map(|(logits, &next)| nll(logits, next)).sum();
+        (nats / (tokens.len() - 1) as f64).exp()
+    };
+    println!(
+        "{name}, {} tokens: perplexity {:.4}, exact {:.4}; KL {kl:.2e} nats; top-1 the same for {same}",
+        tokens.len(),
+        perplexity(found),
+        perplexity(exact)
+    );
+    kl
+}
+
+/// What 8-bit keys and values cost a real model: on the reference device, without a card.
+pub fn rounding(name: &str, path: &Path) -> usize {
+    let tokens = &Text::read(name).1.tokens[..ROUNDING_TOKENS];
+    let logits =
+        |device: Plain| Model::load(path, device, 1, ROUNDING_TOKENS).logits(tokens, ROUNDING_TOKENS);
+    let (exact, rounded) = (logits(Plain::default()), logits(Plain::default().rounding_kv()));
+    usize::from(compare("8-bit keys and values", &exact, &rounded, tokens) > KL_MAX)
 }
 
 /// How far the second distribution is from the first, in nats.

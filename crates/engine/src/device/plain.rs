@@ -5,11 +5,20 @@ use crate::batch::{Batch, Span};
 use crate::limits::KV_BLOCK_TOKENS;
 use crate::load::Tensor;
 use crate::model::config::{Config, Rope, RopePairs};
+use half::f16;
 
 #[derive(Default)]
 pub struct Plain {
     angles: Vec<(f32, f32)>, // (rows, head_dim / 2) cosine and sine
     pairs: Option<RopePairs>,
+    rounds_kv: bool,
+}
+
+impl Plain {
+    /// Tokens see the keys and values of those before them as a card's decode kernel has them: as integers of 8 bits.
+    pub fn rounding_kv(self) -> Plain {
+        Plain { rounds_kv: true, ..self }
+    }
 }
 
 /// Rows of f32.
@@ -61,7 +70,8 @@ impl Stack {
 
 /// Keys and values as f32, position by position.
 pub struct PlainCache {
-    values: Vec<f32>, // (layers, blocks, KV_BLOCK_TOKENS, 2, kv_heads, head_dim)
+    values: Vec<f32>,  // (layers, blocks, KV_BLOCK_TOKENS, 2, kv_heads, head_dim)
+    rounded: Vec<f32>, // the same, as later tokens see them; empty if that is no different
     blocks: usize,
     token: usize, // values a token: 2 * kv_heads * head_dim
 }
@@ -75,6 +85,39 @@ impl PlainCache {
     fn slot(&self, layer: usize, span: &Span, batch: &Batch, position: usize) -> usize {
         let block = batch.blocks[span.blocks.clone()][position / KV_BLOCK_TOKENS];
         self.at(layer, block, position % KV_BLOCK_TOKENS)
+    }
+
+    fn put(&mut self, slot: usize, kv: &[f32], head_dim: usize) {
+        self.values[slot..slot + kv.len()].copy_from_slice(kv);
+        if let Some(rounded) = self.rounded.get_mut(slot..slot + kv.len()) {
+            let (keys, values) = kv.split_at(kv.len() / 2);
+            let (rounded_keys, rounded_values) = rounded.split_at_mut(keys.len());
+            round_levels(keys, KEY_SCALE_DIMS, rounded_keys);
+            round_levels(values, head_dim, rounded_values);
+        }
+    }
+
+    /// What a token at `position` sees at `p`.
+    fn seen(&self, p: usize, position: usize) -> &[f32] {
+        if p < position && !self.rounded.is_empty() { &self.rounded } else { &self.values }
+    }
+}
+
+/// Dims of a key that have one scale: `SCALE_DIMS` in `kernels/cache.cuh`.
+const KEY_SCALE_DIMS: usize = 32;
+
+/// Each `group` of f16 values as 127 levels on either side of zero: `Rounding` in `kernels/cache.cuh`.
+fn round_levels(values: &[f32], group: usize, out: &mut [f32]) {
+    const LEVELS: f32 = 127.0;
+    const SCALE_UNIT: f32 = 64.0;
+    let half = |value: f32| f16::from_f32(value).to_f32();
+    for (values, out) in values.chunks(group).zip(out.chunks_mut(group)) {
+        let most = values.iter().fold(0f32, |most, value| most.max(half(*value).abs()));
+        let scale = half(most * (SCALE_UNIT / LEVELS)) / SCALE_UNIT;
+        for (value, out) in values.iter().zip(out) {
+            let level = if scale > 0.0 { half(*value) / scale } else { 0.0 };
+            *out = scale * level.round_ties_even().clamp(-LEVELS, LEVELS);
+        }
     }
 }
 
@@ -187,7 +230,9 @@ impl Device for Plain {
 
     fn cache(&mut self, config: &Config, blocks: usize) -> Result<PlainCache, DeviceError> {
         let token = 2 * config.kv_heads * config.head_dim;
-        Ok(PlainCache { values: vec![0.0; config.layers * blocks * KV_BLOCK_TOKENS * token], blocks, token })
+        let count = config.layers * blocks * KV_BLOCK_TOKENS * token;
+        let rounded = vec![0.0; if self.rounds_kv { count } else { 0 }];
+        Ok(PlainCache { values: vec![0.0; count], rounded, blocks, token })
     }
 
     fn ready(&mut self, _config: &Config, _rows: usize) -> Result<(), DeviceError> {
@@ -236,7 +281,7 @@ impl Device for Plain {
                     self.turn(head, row);
                 }
                 let slot = cache.slot(w.layer, span, batch, span.position + row - span.rows.start);
-                cache.values[slot..slot + 2 * kv_width].copy_from_slice(kv);
+                cache.put(slot, &kv[..2 * kv_width], w.head_dim);
             }
         }
     }
@@ -258,8 +303,8 @@ impl Device for Plain {
                     let kv_head = head / (w.heads / w.kv_heads);
                     let q = &qkv.row(row)[head * w.head_dim..][..w.head_dim];
                     let at = |p| cache.slot(w.layer, span, batch, p) + kv_head * w.head_dim;
-                    let scores: Vec<f32> =
-                        (first..=position).map(|p| dot(q, &cache.values[at(p)..][..w.head_dim])).collect();
+                    let seen = |p, from: usize| &cache.seen(p, position)[from..][..w.head_dim];
+                    let scores: Vec<f32> = (first..=position).map(|p| dot(q, seen(p, at(p)))).collect();
                     let sink = w.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head]);
                     let largest = scores.iter().copied().fold(sink, f32::max);
                     let total: f32 = scores.iter().map(|s| (s - largest).exp()).sum();
@@ -268,7 +313,7 @@ impl Device for Plain {
                     out.fill(0.0);
                     for (p, score) in (first..).zip(&scores) {
                         let share = (score - largest).exp() / total;
-                        let v = &cache.values[at(p) + kv_width..][..w.head_dim];
+                        let v = seen(p, at(p) + kv_width);
                         out.iter_mut().zip(v).for_each(|(o, v)| *o += share * v);
                     }
                 }
@@ -350,6 +395,28 @@ impl Device for Plain {
         for layer in 0..layers {
             let (from, to) = (cache.at(layer, from, 0), cache.at(layer, to, 0));
             cache.values.copy_within(from..from + size, to);
+            if !cache.rounded.is_empty() {
+                cache.rounded.copy_within(from..from + size, to);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounded_values_are_within_half_a_level_and_zeros_stay() {
+        let values: Vec<f32> = (0..64).map(|i| f16::from_f32((i as f32 - 20.0) * 0.37).to_f32()).collect();
+        let mut rounded = vec![f32::NAN; 64];
+        round_levels(&values, 32, &mut rounded);
+        for (values, rounded) in values.chunks(32).zip(rounded.chunks(32)) {
+            let most = values.iter().fold(0f32, |most, value| most.max(value.abs()));
+            let far = values.iter().zip(rounded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far <= most / 253.0 && far > 0.0, "{far} of {most}");
+        }
+        round_levels(&[0.0; 32], 32, &mut rounded[..32]);
+        assert_eq!(rounded[..32], [0.0; 32]);
     }
 }

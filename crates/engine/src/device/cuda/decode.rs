@@ -148,14 +148,13 @@ impl Decoder {
     /// Room for `tokens` tokens, in blocks that lie in the order `order` gives them.
     pub fn sequence(&self, tokens: usize, order: impl Fn(u32) -> u32) -> Result<Sequence, CudaError> {
         let block_count = tokens.div_ceil(KV_BLOCK_TOKENS);
-        let values =
-            self.shape.layers * block_count * KV_BLOCK_TOKENS * self.shape.kv_heads * 2 * self.shape.head_dim;
         let table: Vec<u32> = (0..block_count as u32).map(order).collect();
         if table.iter().any(|&block| block as usize >= block_count) {
             return Err(CudaError::Unsupported("a block table that points outside the cache".into()));
         }
         let fill = Fill { card: &self.card, kernels: &self.modules };
-        Ok(Sequence { cache: fill.f16(values, 1.7, 20)?, blocks: self.card.upload(&table)?, block_count })
+        let cache = fill.cache(self.shape.cache_bytes(block_count), 20)?;
+        Ok(Sequence { cache, blocks: self.card.upload(&table)?, block_count })
     }
 
     /// Makes `steps` tokens from `position` on. The first inputs are `forced`, the later ones what the model said.
@@ -319,11 +318,11 @@ impl Scratch {
         let heads = shape.heads * splits;
         let exchanged = [
             4 * SHARERS_MAX * shape.qkv_rows(),
-            4 * SHARERS_MAX * shape.hidden,
-            4 * SHARERS_MAX * shape.hidden,
+            2 * SHARERS_MAX * shape.hidden,
+            2 * SHARERS_MAX * shape.hidden,
             4 * heads * shape.head_dim,
-            4 * heads * 2,
-            4 * shape.q_rows(),
+            4 * heads,
+            2 * shape.q_rows(),
             2 * shape.used * shape.ffn,
         ];
         Ok(Scratch {

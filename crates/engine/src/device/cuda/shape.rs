@@ -11,6 +11,8 @@ pub const TILE_ROWS: usize = 16;
 /// Blocks that share a row of a product at most.
 pub const SHARERS_MAX: usize = 8;
 const GROUP_COLS: usize = 128;
+const UNIT_TOKENS: usize = 16; // of the cache, that a warp looks at together
+const LINE_BYTES: usize = 128;
 const WARPS: usize = 16;
 const BRINGERS: usize = 4; // warps that bring the others their weights
 const COLS_MAX: usize = WARPS * 32 * 8; // of a vector that every block stages
@@ -106,6 +108,18 @@ impl Shape {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
 
+    /// What 16 cached tokens of a KV head take: levels of 8 bits with a scale for each 32 dims of a key and one a value
+    /// (`kernels/cache.cuh`), up to a whole line.
+    fn unit_bytes(&self) -> usize {
+        let scales = self.head_dim / 32 + 1;
+        (UNIT_TOKENS * (2 * self.head_dim + 2 * scales)).next_multiple_of(LINE_BYTES)
+    }
+
+    /// Bytes of a cache of so many blocks of tokens.
+    pub fn cache_bytes(&self, blocks: usize) -> usize {
+        self.layers * blocks * self.kv_heads * (KV_BLOCK_TOKENS / UNIT_TOKENS) * self.unit_bytes()
+    }
+
     pub fn threads(&self) -> u32 {
         ((WARPS + BRINGERS) * 32) as u32
     }
@@ -176,6 +190,7 @@ impl Shape {
             ("VOCAB", self.vocab),
             ("WINDOW", self.window),
             ("KV_BLOCK_TOKENS", KV_BLOCK_TOKENS),
+            ("UNIT_BYTES", self.unit_bytes()),
             ("GRID", self.grid),
             ("SHARERS_MAX", SHARERS_MAX),
             ("WARPS", WARPS),
@@ -235,6 +250,14 @@ mod tests {
             .clone()
             .map(|experts| crate::model::config::Experts { normalize: false, ..experts });
         assert!(Shape::of(&Config { experts, ..config }, 132).is_err());
+    }
+
+    /// Half of what f16 would take, but for the scales.
+    #[test]
+    fn cached_tokens_take_eight_bits_a_value() {
+        let bytes = |name: &str| shape(name).cache_bytes(3);
+        assert_eq!(bytes("gpt-oss-20b"), 24 * 3 * 8 * 2 * 2176);
+        assert_eq!(bytes("qwen2.5-coder-7b"), 28 * 3 * 4 * 2 * 4352);
     }
 
     #[test]

@@ -236,6 +236,19 @@ impl Fill<'_> {
         Ok(bytes)
     }
 
+    /// Cached keys and values between -2 and 2.
+    pub fn cache(&self, len: usize, seed: u64) -> Result<Bytes, CudaError> {
+        let bytes = self.card.zeros(len)?;
+        let kernel = self.kernels.load_function("fill_cache").doing("finding a kernel")?;
+        let mut launch = self.card.stream.launch_builder(&kernel);
+        let (words, seed) = (len / 4, seed << 40);
+        let scale = 0x0001_0001 * u32::from(f16::ONE.to_bits()); // `Rounding` in `kernels/cache.cuh`: 1 / 64
+        launch.arg(&bytes.address).arg(&words).arg(&scale).arg(&seed);
+        // SAFETY: as above, with words.
+        unsafe { launch.launch(FILL) }.doing("filling memory")?;
+        Ok(bytes)
+    }
+
     fn bits8(&self, len: usize, seed: u64) -> Result<Bytes, CudaError> {
         let bytes = self.card.zeros(len)?;
         let kernel = self.kernels.load_function("fill_8bit").doing("finding a kernel")?;

@@ -17,7 +17,7 @@ use super::buffer::Buffer;
 use super::kernels::RepackKernels;
 use super::{Cuda, GIB};
 use crate::batch::Batch;
-use crate::limits::{ALONE_STEPS_AHEAD_MAX, KV_BLOCK_TOKENS};
+use crate::limits::ALONE_STEPS_AHEAD_MAX;
 use crate::model::Whole;
 use crate::model::config::Config;
 use book::{Ahead, Mirror, Next, One};
@@ -51,11 +51,6 @@ pub struct Alone {
     pub begun: u64,    // that were launched
 }
 
-/// Bytes of the second cache: as many as the first has.
-fn cache_bytes(shape: &Shape, blocks: usize) -> usize {
-    shape.layers * blocks * KV_BLOCK_TOKENS * shape.kv_heads * 2 * shape.head_dim * 2
-}
-
 impl Alone {
     /// Fails if the card, the model's shape or formats, or the memory do not allow it.
     pub fn new(
@@ -71,7 +66,7 @@ impl Alone {
         repack::check(&shape, model)?;
         shape.wide_stages = repack::wide_stages(&shape, model)?;
         let blocks = paged.blocks();
-        let (weights, cache) = (repack::bytes(&shape, model)?, cache_bytes(&shape, blocks));
+        let (weights, cache) = (repack::bytes(&shape, model)?, shape.cache_bytes(blocks));
         let logits = ALONE_STEPS_AHEAD_MAX * shape.vocab * 4;
         let (need, free) = (weights + cache + logits + SPARE_BYTES, card.memory()?.0);
         if need > free {
