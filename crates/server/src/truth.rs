@@ -72,8 +72,13 @@ pub fn served(model: &Model, request: &Request, held: &Held) -> Map<String, Valu
     metadata
 }
 
-/// What the turn took, once it has ended.
-pub fn measured(timing: &Timing, counts: Counts, broke: Option<Break>) -> Map<String, Value> {
+/// Adds what the turn took, once it has ended.
+pub fn add_measured(
+    metadata: &mut Map<String, Value>,
+    timing: &Timing,
+    counts: Counts,
+    broke: Option<Break>,
+) {
     let milliseconds = |time: Duration| format!("{:.3}", time.as_secs_f64() * 1e3);
     let mut pairs = vec![
         ("flint.tokens_cached", counts.cached.to_string()),
@@ -89,7 +94,7 @@ pub fn measured(timing: &Timing, counts: Counts, broke: Option<Break>) -> Map<St
     let rate = timing.rate(counts.generated);
     pairs.extend(rate.map(|rate| ("flint.tokens_per_second", format!("{rate:.1}"))));
     pairs.extend(broke.map(|broke| ("flint.cache_break", explain(broke))));
-    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect()
+    metadata.extend(pairs.into_iter().map(|(key, value)| (key.to_owned(), value.into())));
 }
 
 fn explain(broke: Break) -> String {

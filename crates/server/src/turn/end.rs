@@ -89,15 +89,20 @@ impl Turn {
     /// Whether a call is not in the tags that the template writes around it. A small model that reads its own slip
     /// repeats the call for ever: so the next turn has the call from the template.
     fn called_strangely(&self, generated: &[u32]) -> bool {
-        const TAG: &[u8] = b"<tool_call>";
+        const TAG: &str = "<tool_call>";
         let calls = self.writer.required_input().len();
         if calls == 0 || self.model.facts.format != Format::Tagged {
             return false;
         }
         let tokenizer = &self.model.text.tokenizer;
+        // Most vocabularies have one token for it.
+        let tag = tokenizer.control_id(TAG);
+        if tag.is_some() && generated.iter().filter(|&&token| Some(token) == tag).count() >= calls {
+            return false;
+        }
         let written: Vec<u8> =
             generated.iter().flat_map(|&token| tokenizer.token_bytes(token)).copied().collect();
-        written.windows(TAG.len()).filter(|window| *window == TAG).count() < calls
+        written.windows(TAG.len()).filter(|window| *window == TAG.as_bytes()).count() < calls
     }
 
     /// Becomes the successor of a response that was steered.
@@ -151,7 +156,7 @@ impl Turn {
         if let Some(ticket) = &mut self.ticket {
             ticket.spent(&self.running.id, usage, &self.timing);
         }
-        response.metadata.extend(truth::measured(&self.timing, counts, broke));
+        truth::add_measured(&mut response.metadata, &self.timing, counts, broke);
     }
 
     pub(super) fn end(&mut self, status: Status, incomplete: Option<Incomplete>) {
