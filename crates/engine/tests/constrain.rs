@@ -10,7 +10,7 @@ use flint_engine::device::plain::Plain;
 use flint_engine::device::scripted::{Line, Script, Scripted, ScriptedOptions};
 use flint_engine::limits::{CONSTRAINT_BYTES_MAX, KV_BLOCK_TOKENS};
 use flint_engine::load::ModelFile;
-use flint_engine::message::{Base, Command, Event, Failure, FinishReason, Generate, SequenceId};
+use flint_engine::message::{Base, Command, Event, Failure, FinishReason, Generate, Priority, SequenceId};
 use flint_engine::model::Loaded;
 use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
@@ -183,15 +183,17 @@ fn a_prompt_that_is_known_already_waits_for_its_constraint() {
 #[test]
 fn a_preempted_generation_goes_on_in_its_grammar() {
     let constraint = lark("start: /[a-z]{300}/");
-    let wanted = |id| alone(&mut noise(), constrained(id, &constraint, id)).0;
+    let (wanted, _) = alone(&mut noise(), constrained(1, &constraint, 1));
     let mut engine = engine(ScriptedOptions { kv_blocks: 16, ..options(Script::Noise) });
-    (1..=3).for_each(|id| drop(generate(&mut engine, constrained(id, &constraint, id))));
-    let events = run(&mut engine);
-    assert!(engine.stats().preemptions > 0);
-    for id in 1..=3 {
-        let text = spell(&tokens_of(&events, id));
-        assert_eq!((text.len(), &text), (300, &wanted(id)));
+    generate(&mut engine, Generate { priority: Priority::Background, ..constrained(1, &constraint, 1) });
+    let mut events = Vec::new();
+    while tokens_of(&events, 1).len() < 50 {
+        events.extend(step(&mut engine));
     }
+    generate(&mut engine, request(2, Base::New, &[1, 2, 3], 400));
+    events.extend(run(&mut engine));
+    assert!(engine.stats().preemptions > 0);
+    assert_eq!((wanted.len(), spell(&tokens_of(&events, 1))), (300, wanted));
 }
 
 /// Any stop token ends the generation where the grammar may end; nowhere else, however likely it is.
