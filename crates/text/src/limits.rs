@@ -16,6 +16,9 @@ pub const TOKENIZER_JSON_BYTES_MAX: usize = 64 << 20;
 pub const PATTERN_BYTES_MAX: usize = 1 << 13;
 pub const PATTERN_AUTOMATON_BYTES_MAX: usize = 4 << 20;
 
+/// Bytes of the automaton that knows a pattern's ASCII alone, and of what making it takes.
+pub const ASCII_AUTOMATON_BYTES_MAX: usize = 1 << 18;
+
 /// Steps of a pre-tokenizer sequence.
 pub const SPLIT_STAGES_MAX: usize = 8;
 

@@ -10,6 +10,7 @@
 //! control token, so the text `<|im_end|>` is ordinary pieces. `encode_segments` is for prompts, where
 //! control tokens are segments of their own.
 
+mod ascii;
 mod bpe;
 mod bytes;
 mod gguf;

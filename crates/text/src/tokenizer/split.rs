@@ -2,15 +2,16 @@
 //!
 //! The patterns of real models are ordinary alternations followed by `\s+(?!\S)`: "white space, but
 //! leave the last one to the word after it". A backtracking engine could run that look-ahead, and would give
-//! up on long runs of spaces. Here the look-ahead is done by hand and the rest by an automaton, so the
+//! up on long runs of spaces. Here the look-ahead is done by hand and the rest by automata, so the
 //! time is linear in the text for every pattern that these models have.
 
+use super::ascii::Ascii;
 use crate::error::TextError;
 use crate::limits::{PATTERN_AUTOMATON_BYTES_MAX, PATTERN_BYTES_MAX, SPLIT_STAGES_MAX};
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::meta::Regex;
-use regex_automata::nfa::thompson;
-use regex_automata::util::pool::Pool;
+use regex_automata::nfa::thompson::{self, NFA};
+use regex_automata::util::pool::{Pool, PoolGuard};
 use regex_automata::{Anchored, Input};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -23,12 +24,14 @@ pub(super) struct Splitter {
 /// Pattern 0 is the model's own; pattern 1, if any, is a run of white space.
 #[derive(Debug)]
 struct Stage {
-    automaton: DFA, // finds where a match ends that begins here, as nearly all do
-    states: Caches, // of the automaton, which makes them as it meets them
-    regex: Regex,   // finds where one begins
+    ascii: Option<Ascii>, // finds where a match ends that begins here, as nearly all do, and is all ASCII
+    automaton: DFA,       // the same for any text
+    states: Caches,       // of the automaton, which makes them as it meets them
+    regex: Regex,         // finds where one begins
 }
 
-type Caches = Pool<Cache, Box<dyn Fn() -> Cache + Send + Sync + UnwindSafe + RefUnwindSafe>>;
+type MakeCache = Box<dyn Fn() -> Cache + Send + Sync + UnwindSafe + RefUnwindSafe>;
+type Caches = Pool<Cache, MakeCache>;
 
 /// What a pattern has matched.
 struct Found {
@@ -80,36 +83,41 @@ impl Stage {
             .hybrid_cache_capacity(PATTERN_AUTOMATON_BYTES_MAX);
         let regex = Regex::builder().configure(config).build_many(&patterns);
         let regex = regex.map_err(|error| refused(reason(&error)))?;
+        let nfa = NFA::compiler()
+            .configure(thompson::Config::new().nfa_size_limit(Some(PATTERN_AUTOMATON_BYTES_MAX)))
+            .build_many(&patterns)
+            .map_err(|error| refused(error.to_string()))?;
+        let ascii = Ascii::new(&nfa);
         let automaton = DFA::builder()
-            .thompson(thompson::Config::new().nfa_size_limit(Some(PATTERN_AUTOMATON_BYTES_MAX)))
             .configure(DFA::config().cache_capacity(PATTERN_AUTOMATON_BYTES_MAX))
-            .build_many(&patterns);
-        let automaton = automaton.map_err(|error| refused(error.to_string()))?;
+            .build_from_nfa(nfa)
+            .map_err(|error| refused(error.to_string()))?;
         let fresh = automaton.clone();
-        let states = Pool::new(Box::new(move || fresh.create_cache()) as Box<_>);
-        Ok(Stage { automaton, states, regex })
+        let states = Pool::new(Box::new(move || fresh.create_cache()) as MakeCache);
+        Ok(Stage { ascii, automaton, states, regex })
     }
 
     /// The first match from here on. Nearly always it begins here: then nothing has to be searched.
-    fn next(&self, cache: &mut Cache, text: &str, from: usize) -> Option<Found> {
-        let here = Input::new(text).range(from..).anchored(Anchored::Yes);
-        if let Ok(Some(found)) = self.automaton.try_search_fwd(cache, &here) {
-            return Some(Found {
-                start: from,
-                end: found.offset(),
-                is_space: found.pattern().as_usize() == 1,
-            });
+    fn next<'a>(&'a self, states: &mut States<'a>, text: &str, from: usize) -> Option<Found> {
+        let found = |start, end, pattern| Some(Found { start, end, is_space: pattern == 1 });
+        if let Some((end, pattern)) = self.ascii.as_ref().and_then(|ascii| ascii.match_at(text, from)) {
+            return found(from, end, pattern);
         }
-        let found = self.regex.search(&here.anchored(Anchored::No))?;
-        Some(Found { start: found.start(), end: found.end(), is_space: found.pattern().as_usize() == 1 })
+        let here = Input::new(text).range(from..).anchored(Anchored::Yes);
+        let cache = states.get_or_insert_with(|| self.states.get());
+        if let Ok(Some(end)) = self.automaton.try_search_fwd(cache, &here) {
+            return found(from, end.offset(), end.pattern().as_usize());
+        }
+        let later = self.regex.search(&here.anchored(Anchored::No))?;
+        found(later.start(), later.end(), later.pattern().as_usize())
     }
 
     /// Matches are pieces, and so is what lies between them.
     fn split(&self, text: &str, piece: &mut dyn FnMut(&str)) {
         let mut done = 0; // everything before has been handed out
         let mut from = 0;
-        let mut cache = self.states.get();
-        while let Some(Found { start, end, is_space }) = self.next(&mut cache, text, from) {
+        let mut states = None;
+        while let Some(Found { start, end, is_space }) = self.next(&mut states, text, from) {
             let end = if is_space { leave_last_space(text, start, end) } else { end };
             from = end;
             if start == end {
@@ -124,6 +132,9 @@ impl Stage {
         hand_out(&text[done..], piece);
     }
 }
+
+/// Of an automaton, once they were needed.
+type States<'a> = Option<PoolGuard<'a, Cache, MakeCache>>;
 
 fn hand_out(text: &str, piece: &mut dyn FnMut(&str)) {
     if !text.is_empty() {
@@ -149,7 +160,8 @@ fn reason(error: &regex_automata::meta::BuildError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokenizer::patterns::{GPT2, LLAMA3, QWEN2, SMOLLM};
+    use crate::tokenizer::patterns::{DEFAULT, GPT2, GPT4O, LLAMA3, QWEN2, QWEN35, SMOLLM};
+    use proptest::prelude::*;
 
     fn pieces(patterns: &[&str], text: &str) -> Vec<String> {
         let mut out = Vec::new();
@@ -165,6 +177,22 @@ mod tests {
         assert_eq!(pieces(LLAMA3, "1234567'S   "), ["123", "456", "7", "'S", "   "]);
         assert_eq!(pieces(GPT2, ""), [""; 0]);
         assert_eq!(pieces(&[], "all of it"), ["all of it"]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_for_ascii_changes_nothing(text in "([a-zA-Z]{1,4}|[0-9]{1,4}|'(s|LL|d)|[ \\r\\n\\t]{1,3}|[-:/._$<]{1,3}|é|ſ|你|\u{a0}){0,12}") {
+            for patterns in [GPT2, SMOLLM, QWEN2, QWEN35, LLAMA3, GPT4O, DEFAULT] {
+                let mut splitter = Splitter::new(patterns).unwrap();
+                prop_assert!(splitter.stages.iter().all(|stage| stage.ascii.is_some()));
+                let mut with = Vec::new();
+                splitter.split(&text, &mut |piece| with.push(piece.to_owned()));
+                splitter.stages.iter_mut().for_each(|stage| stage.ascii = None);
+                let mut without = Vec::new();
+                splitter.split(&text, &mut |piece| without.push(piece.to_owned()));
+                prop_assert_eq!(with, without);
+            }
+        }
     }
 
     #[test]
