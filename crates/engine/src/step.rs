@@ -8,7 +8,7 @@ use crate::draft::Pace;
 use crate::limits::{BATCH_LOGIT_ROWS_MAX, CONSTRAINT_TICK_MS, KV_BLOCK_TOKENS};
 use crate::message::{Command, Counts, Event, Failure, FinishReason, Generate, SequenceId, Stats, Verb};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
-use crate::sample::Sampler;
+use crate::sample::{Sampler, likeliest};
 use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot, Work};
 use draft::Speculation;
 use std::time::{Duration, Instant};
@@ -193,43 +193,72 @@ impl Engine {
 
     /// Samples from the `index`-th logits of the batch; none when no token came of it.
     fn next_token(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) -> Option<u32> {
-        match self.mask(slot, index) {
-            Ok(Allowed::Some) => {}
+        let allowed = match self.obvious(slot, index) {
+            Ok(None) => self.mask(slot, index),
+            Ok(Some(token)) => return self.take(slot, (token, None), events),
+            Err(bad) => Err(bad),
+        };
+        match allowed {
+            Ok(Allowed::Some) => self.sample(slot, index, events),
             Ok(Allowed::End) => {
                 self.finish(slot, FinishReason::Stop, events);
-                return None;
+                None
             }
             Err(bad) => {
                 self.give_up(slot, bad, events);
-                return None;
+                None
             }
         }
+    }
+
+    /// The likeliest token, where that is all there is to choose by and the constraint, if there is one, allows it: then
+    /// neither its mask nor the other logits matter.
+    fn obvious(&mut self, slot: Slot, index: usize) -> Result<Option<u32>, BadConstraint> {
+        let sequence = self.scheduler.sequence_mut(slot);
+        let Some(run) = sequence.run.as_mut().filter(|run| run.sampling.takes_best()) else {
+            return Ok(None);
+        };
+        let best = self.runner.best(index);
+        let Some(guide) = &mut run.guide else { return Ok(best) };
+        let Some(best) = best.or_else(|| likeliest(self.runner.logits(index))) else { return Ok(None) };
+        Ok(guide.allows(&sequence.tokens, &run.stop_tokens, best)?.then_some(best))
+    }
+
+    /// Draws by the logits, from which the constraint has struck what it forbids.
+    fn sample(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) -> Option<u32> {
         let sequence = self.scheduler.sequence(slot);
         let run = sequence.run.as_ref()?;
         let (id, position) = (sequence.id, sequence.tokens.len());
-        let (sampling, free) = (&run.sampling, run.guide.is_none());
-        let best = self.runner.best(index).filter(|_| free && sampling.takes_best());
-        let drawn = match best {
-            None if free => self.sampler.sample_told(&mut *self.runner, index, sampling, position),
-            _ => best,
+        let drawn = match run.guide {
+            None => self.sampler.sample_told(&mut *self.runner, index, &run.sampling, position),
+            Some(_) => None,
         };
         let sampled = match drawn {
             Some(token) => Ok((token, None)),
             None => self.sampler.sample(self.runner.logits(index), &run.sampling, &run.seen, position),
         };
         match sampled {
-            Ok((token, logprob)) => {
-                let top = self.sampler.top(&run.sampling).to_vec();
-                events.push(Event::Token { sequence: id, token, logprob, top });
-                self.accept(slot, token, events);
-                Some(token)
-            }
+            Ok(sampled) => self.take(slot, sampled, events),
             Err(bad) => {
                 self.scheduler.fail(slot);
                 events.push(Event::Failed { sequence: id, failure: Failure::Logits(bad) });
                 None
             }
         }
+    }
+
+    /// Tells the token that was chosen, with its log-probability if that was asked for, and goes on with it.
+    fn take(
+        &mut self,
+        slot: Slot,
+        (token, logprob): (u32, Option<f32>),
+        events: &mut Vec<Event>,
+    ) -> Option<u32> {
+        let sequence = self.scheduler.sequence(slot);
+        let top = self.sampler.top(&sequence.run.as_ref()?.sampling).to_vec();
+        events.push(Event::Token { sequence: sequence.id, token, logprob, top });
+        self.accept(slot, token, events);
+        Some(token)
     }
 
     /// Takes what the constraint forbids out of the logits, so that all else (greedy or not, penalties,

@@ -66,6 +66,17 @@ impl Guide {
         Ok(Allowed::Some)
     }
 
+    /// Whether the grammar allows this one token after `tokens`, which takes far less than a mask. Where it may not go on, and
+    /// of `stops`, it says no: a mask tells what comes then.
+    pub fn allows(&mut self, tokens: &[u32], stops: &[u32], token: u32) -> Result<bool, BadConstraint> {
+        if stops.contains(&token) || self.advance(tokens)? == Allowed::End {
+            return Ok(false);
+        }
+        let parser = self.parser()?;
+        let known = (token as usize) < parser.token_env.tok_trie().vocab_size();
+        guarded(|| Ok(known && parser.validate_token(token)?))
+    }
+
     /// Hears of the tokens that have come since. Says whether the grammar is at its end.
     pub fn advance(&mut self, tokens: &[u32]) -> Result<Allowed, BadConstraint> {
         let fresh = tokens.get(self.next..).unwrap_or_default();

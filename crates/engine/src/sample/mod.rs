@@ -306,6 +306,11 @@ fn checked_max(logits: &[f32]) -> Result<f32, BadLogits> {
     }
 }
 
+/// The token with the largest logit, the lowest of equals; none if no token can be chosen by them.
+pub fn likeliest(logits: &[f32]) -> Option<u32> {
+    checked_max(logits).ok().map(|max| position_of(logits, max))
+}
+
 /// The lowest token with this logit.
 fn position_of(logits: &[f32], wanted: f32) -> u32 {
     // A chunk is asked whole, without an end in the middle: that can become vector code.
