@@ -31,8 +31,9 @@ impl Turn {
     /// Resolves when the response is in the store. From then on it is the store that tells its events.
     pub async fn enrol(&mut self, prompt: &[u32], before: Option<Entry>) -> Result<(), StoreError> {
         // What is not to be stored follows nothing that is.
-        let Some(origin) = &self.origin else { return Ok(()) };
-        let record = self.record(origin, prompt);
+        let Some(origin) = self.origin.clone() else { return Ok(()) };
+        self.describe();
+        let record = self.record(&origin, prompt);
         self.server.archive.begin(record, before).await?;
         self.pen = Pen::stored(self.running.clone(), &self.server.archive);
         Ok(())

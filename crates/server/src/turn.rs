@@ -25,12 +25,13 @@ use crate::sessions::Session;
 use crate::store::tape::Heard;
 use crate::store::{Entry, Pen};
 use crate::ticket::Ticket;
-use crate::truth::{self, Timing};
+use crate::truth::Timing;
 use crate::writer::Writer;
 use flint_engine::limits::REFERENCE_TOKENS_MAX;
 use flint_engine::message::{Counts, Generate, Priority, Tenant};
 use flint_engine::supervise::{EngineError, Generation};
-use flint_wire::{ApiError, Request, Response, Status, Tier};
+use flint_wire::{ApiError, Request, Response, Settings, Status, Tier};
+use serde_json::Map;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
@@ -50,6 +51,7 @@ pub struct Turn {
     pub(crate) past: Past,
     pub(crate) held: Held,
     pub(crate) timing: Timing,
+    pub(crate) described: bool, // the response says what it was asked for and who serves it
     pub(crate) on_end: Option<Remember>,
     pub(crate) forgotten: Option<Remembered>, // for what was remembered
     pub(crate) ticket: Option<Ticket>,        // none: it was begun by an earlier process
@@ -100,12 +102,13 @@ impl Turn {
     ) -> Turn {
         Turn {
             tenant: running.tenant,
-            writer: writer(&model, &request, &conversation, &running, created_at, &held),
+            writer: writer(&model, &request, &conversation, &running, created_at),
             pen: Pen::unstored(running.clone(), server.registry.clone()),
             seed: seed(&request),
             origin: None,
             past: Past::default(),
             timing: Timing::default(),
+            described: false,
             on_end: None,
             forgotten: None,
             ticket: None,
@@ -267,13 +270,13 @@ struct Succession {
     next: Result<Prepared, ApiError>,
 }
 
+/// Of a response that says nothing of its request yet (`Turn::describe`).
 fn writer(
     model: &Model,
     request: &Request,
     conversation: &Conversation,
     running: &Running,
     created_at: u64,
-    held: &Held,
 ) -> Writer {
     let previous = match &request.previous {
         flint_wire::Previous::Nothing => None,
@@ -290,8 +293,8 @@ fn writer(
         incomplete: None,
         failure: None,
         usage: None,
-        metadata: truth::served(model, request, held),
-        settings: request.settings(),
+        metadata: Map::new(),
+        settings: Settings::default(),
     };
     let mut writer = Writer::new(response, conversation.tools.clone());
     if conversation.is_compaction() {

@@ -20,6 +20,8 @@ pub struct Writer {
     tools: Toolbook,
     number: u64, // of the next event
     open: Option<Open>,
+    items: Vec<Arc<Item>>, // of the response's output, as a turn that follows takes them
+    gathered: usize,       // of that output, that `items` has
     frames: Vec<Frame>,
     compacting: Option<String>, // the answer becomes a compaction item
     dropped: bool,              // an item that had been begun
@@ -40,6 +42,8 @@ impl Writer {
             tools,
             number: 0,
             open: None,
+            items: Vec::new(),
+            gathered: 0,
             frames: Vec::new(),
             compacting: None,
             dropped: false,
@@ -292,9 +296,18 @@ impl Writer {
         json!({"id": id, "previous_response_id": self.response.id})
     }
 
-    /// The whole items, as a turn that follows takes them.
-    pub fn items(&self) -> impl Iterator<Item = Arc<Item>> + '_ {
-        self.response.output.iter().filter_map(|json| Item::parse("output", json).ok()).map(Arc::new)
+    /// Reads the items that are whole by now as a turn that follows takes them. Done while the model writes on, it
+    /// is not to be done at the end.
+    pub fn gather(&mut self) {
+        let new = &self.response.output[self.gathered..];
+        self.items.extend(new.iter().filter_map(|json| Item::parse("output", json).ok()).map(Arc::new));
+        self.gathered = self.response.output.len();
+    }
+
+    /// The whole items.
+    pub fn items(&mut self) -> &[Arc<Item>] {
+        self.gather();
+        &self.items
     }
 
     fn index(&self) -> usize {

@@ -114,8 +114,8 @@ impl Turn {
         self.conversation.items.extend(items);
         let prints = Fingerprints::of(&self.conversation);
         self.request.previous = flint_wire::Previous::Response(previous.id.clone());
-        self.writer =
-            writer(&self.model, &self.request, &self.conversation, &self.running, now(), &self.held);
+        self.writer = writer(&self.model, &self.request, &self.conversation, &self.running, now());
+        self.described = false;
         self.pen = Pen::unstored(self.running.clone(), self.server.registry.clone());
         self.past = Past::default();
         let next = go_on(&self.model, &self.conversation, session, prints, true);
@@ -135,6 +135,7 @@ impl Turn {
         match next {
             Ok(prepared) => Some(prepared),
             Err(error) => {
+                self.describe();
                 self.writer.created();
                 self.fail(&error);
                 None
@@ -186,7 +187,7 @@ impl Turn {
 
     /// The conversation has one response more.
     fn remember(&mut self) {
-        self.conversation.items.extend(self.writer.items());
+        self.conversation.items.extend(self.writer.items().iter().cloned());
         if let Some(on_end) = &self.on_end {
             let (items, tenant, stored) =
                 (self.conversation.items.clone(), self.tenant, self.pen.is_stored());

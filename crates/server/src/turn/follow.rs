@@ -101,6 +101,7 @@ impl Turn {
                             stopping = Some(How::StopString);
                             self.stop(generation);
                         }
+                        self.writer.gather();
                     }
                     Some((Event::Finished { reason, counts, .. }, _)) => break (counts, How::Finished(reason)),
                     Some((Event::Failed { failure, .. } | Event::Refused { failure, .. }, _)) => {

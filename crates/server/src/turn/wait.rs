@@ -3,6 +3,7 @@
 use super::{Control, Running, Steered, Turn};
 use crate::limits::{HEARTBEAT_SECONDS, QUEUE_TOLD_SECONDS};
 use crate::ticket::Ticket;
+use crate::truth;
 use flint_wire::Status;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,9 @@ impl Turn {
     pub(super) async fn admitted(&mut self, controls: &mut mpsc::Receiver<Control>) -> bool {
         let mut ticket = self.ticket.take();
         let waits = ticket.as_ref().is_some_and(|ticket| ticket.position().is_some());
+        if waits {
+            self.describe();
+        }
         match self.past.next {
             0 if waits => self.create(ticket.as_ref()),
             0 => {}
@@ -50,8 +54,19 @@ impl Turn {
         true
     }
 
+    /// Lets the response say what it was asked for and who serves it. It must before anyone is shown it.
+    pub(crate) fn describe(&mut self) {
+        if !std::mem::replace(&mut self.described, true) {
+            let Turn { model, request, held, .. } = self;
+            let response = &mut self.writer.response;
+            response.metadata = truth::served(model, request, held);
+            response.settings = request.settings();
+        }
+    }
+
     /// Creates the response, once the engine has been asked: nobody waits for these words as for those that it makes.
     pub(super) fn tell_begun(&mut self) {
+        self.describe();
         if self.writer.next_number() == 0 {
             self.writer.created();
             self.writer.in_progress();
