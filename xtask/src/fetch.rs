@@ -1,6 +1,7 @@
 //! What the tests need and the repository does not hold: tools, models, tokenizers. All of it lands in Flint's
 //! cache, once, and is checked against its digest every time.
 
+use crate::cargo::cargo;
 use crate::{Outcome, clients, must, paths};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -96,16 +97,14 @@ pub fn tool(name: &str) -> Outcome<PathBuf> {
         return Ok(program);
     }
     eprintln!("installing {name} {version} into {} (minutes, once)", folder.display());
-    let mut install = Command::new("cargo");
-    must(install.args(["install", "--locked", name, "--version", version, "--root"]).arg(folder))?;
+    must(cargo().args(["install", "--locked", name, "--version", version, "--root"]).arg(folder))?;
     Ok(own)
 }
 
 /// The two real models, got as a user gets them: by the `flint` of this tree.
 fn models() -> Outcome {
     for model in MODELS {
-        let mut pull = Command::new("cargo");
-        must(pull.current_dir(paths::repository()).args(["run", "--quiet", "--", "pull", model]))?;
+        must(cargo().args(["run", "--quiet", "--", "pull", model]))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! `fuzz/target/found`; `--keep` moves the little of it that adds coverage to the seeds. What breaks a promise lands in
 //! `fuzz/artifacts`: fix the cause, then give the file a name among the seeds, and the tests replay it for ever.
 
+use crate::cargo::of_cargo;
 use crate::{Outcome, fetch, paths};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -107,8 +108,8 @@ fn found(target: &Target) -> Outcome<PathBuf> {
 
 /// `cargo fuzz run TARGET FOLDERS -- BOUNDS`, not started yet.
 fn command(target: &Target, folders: [PathBuf; 2]) -> Outcome<Command> {
-    let mut command = Command::new(fetch::tool("cargo-fuzz")?);
-    command.current_dir(paths::repository()).args(["fuzz", "run", target.name]).args(folders).arg("--");
+    let mut command = of_cargo(fetch::tool("cargo-fuzz")?);
+    command.args(["fuzz", "run", target.name]).args(folders).arg("--");
     // Sanitizers are unstable options of the compiler. Looking for leaks needs rights that containers lack.
     command.env("RUSTC_BOOTSTRAP", "1").env("ASAN_OPTIONS", "detect_leaks=0");
     command.arg(format!("-max_len={}", target.input_bytes_max));

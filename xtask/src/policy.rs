@@ -3,10 +3,10 @@
 //! By hand, because cargo-deny, which does this and more, takes minutes of two cores to build before the first
 //! test can run; what is needed of it is this page. The policy itself is `xtask/policy.toml`.
 
+use crate::cargo::cargo;
 use crate::{Outcome, paths};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,9 +43,7 @@ pub fn run() -> Outcome {
 
 /// `--locked`: a lock file that is not current is an error here.
 fn metadata() -> Outcome<Metadata> {
-    let mut command = Command::new("cargo");
-    command.args(["metadata", "--locked", "--quiet", "--format-version", "1"]);
-    let output = command.current_dir(paths::repository()).output()?;
+    let output = cargo().args(["metadata", "--locked", "--quiet", "--format-version", "1"]).output()?;
     if !output.status.success() {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)).into());
     }

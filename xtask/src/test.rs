@@ -1,8 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change is good. `.ci/run` is this command.
 
-use crate::{Outcome, fetch, must, paths, policy, sources};
+use crate::cargo::{cargo, of_cargo};
+use crate::{Outcome, fetch, must, policy, sources};
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 type Step = (&'static str, fn() -> Outcome);
@@ -34,30 +35,21 @@ pub fn run(args: &[String]) -> Outcome {
     Ok(())
 }
 
-fn cargo(args: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
-    command.current_dir(paths::repository()).args(args);
-    command
-}
-
 fn formatting() -> Outcome {
-    must(&mut cargo(&["fmt", "--all", "--check"]))?;
-    must(&mut cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
+    must(cargo().args(["fmt", "--all", "--check"]))?;
+    must(cargo().args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
 }
 
 fn clippy() -> Outcome {
-    must(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    must(cargo().args(["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
 fn tests() -> Outcome {
     if sources::has_doctests()? {
-        must(&mut cargo(&["test", "--locked", "--workspace", "--doc"]))?;
+        must(cargo().args(["test", "--locked", "--workspace", "--doc"]))?;
     }
     match fetch::tool("cargo-nextest") {
-        Ok(nextest) => {
-            let mut command = Command::new(nextest);
-            must(command.current_dir(paths::repository()).args(["nextest", "run", "--locked", "--workspace"]))
-        }
+        Ok(nextest) => must(of_cargo(nextest).args(["nextest", "run", "--locked", "--workspace"])),
         Err(error) => {
             eprintln!("{error}: the tests run without cargo-nextest");
             plain_tests()
@@ -67,7 +59,8 @@ fn tests() -> Outcome {
 
 /// The tests by `cargo test`, which sums up each program only: the last line sums up all.
 fn plain_tests() -> Outcome {
-    let mut command = cargo(&["test", "--locked", "--workspace", "--all-targets", "--no-fail-fast"]);
+    let mut command = cargo();
+    command.args(["test", "--locked", "--workspace", "--all-targets", "--no-fail-fast"]);
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let (mut passed, mut failed) = (0, 0);
     for line in BufReader::new(child.stdout.take().ok_or("no standard output")?).lines() {
@@ -104,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_continuous_check_is_this_command() {
-        let script = std::fs::read_to_string(paths::repository().join(".ci/run")).unwrap();
+        let script = std::fs::read_to_string(crate::paths::repository().join(".ci/run")).unwrap();
         assert!(script.ends_with("exec cargo xtask test\n"), "{script}");
     }
 }

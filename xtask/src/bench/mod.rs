@@ -7,10 +7,10 @@ mod session;
 mod tls;
 mod wire;
 
+use crate::cargo::cargo;
 use crate::{Outcome, must, paths};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const USAGE: &str = "usage: cargo xtask bench wire|agent [--json] [--bin PATH]\n       cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]";
 
@@ -72,8 +72,7 @@ fn run_around(args: &[String], measure: impl Fn(&Path) -> Outcome<Report>) -> Ou
 
 /// The program as people have it.
 pub fn release_build() -> Outcome<PathBuf> {
-    let mut build = Command::new("cargo");
-    must(build.current_dir(paths::repository()).args(["build", "--release", "--locked", "-p", "flint"]))?;
+    must(cargo().args(["build", "--release", "--locked", "-p", "flint"]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     Ok(paths::repository().join(target).join("release/flint"))
 }
