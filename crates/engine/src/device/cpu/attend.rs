@@ -39,7 +39,8 @@ impl AttendJob<'_> {
             unit -= own;
         };
         // Late rows see the most: they come first, so that threads finish together.
-        let (kv_head, index) = (unit % w.kv_heads, self.tiles_of(span) - 1 - unit / w.kv_heads);
+        let tiles = self.tiles_of(span);
+        let (kv_head, index) = (unit / tiles, tiles - 1 - unit % tiles);
         let group = w.heads / w.kv_heads;
         let count = TILE.min(span.rows.len() * group - index * TILE);
         let places = std::array::from_fn(|i| {

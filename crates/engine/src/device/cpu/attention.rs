@@ -13,7 +13,7 @@ use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
 /// Queries in a tile.
-pub const TILE: usize = 8;
+pub const TILE: usize = 12;
 
 /// Positions in a chunk.
 pub const CHUNK: usize = 256;
@@ -151,6 +151,7 @@ impl AttendChunk<'_> {
                 3 => self.run_tile::<S, N, 3>(low, stop),
                 4 => self.run_tile::<S, N, 4>(low, stop),
                 5 | 6 => self.run_tile::<S, N, 6>(low, stop),
+                7 | 8 => self.run_tile::<S, N, 8>(low, stop),
                 _ => self.run_tile::<S, N, TILE>(low, stop),
             }
         }

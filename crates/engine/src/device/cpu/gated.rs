@@ -25,7 +25,7 @@ pub struct GatedUnits<'a> {
 impl GatedUnits<'_> {
     /// Units for `count` rows, when a thread has room for `raw` values.
     pub fn split(gate: &Packed, threads: usize, count: usize, raw: usize) -> Units {
-        Units::new(gate.panels(), threads, count, raw / (count.max(1) * 2 * LANES))
+        gate.units(threads, count, raw / (count.max(1) * 2 * LANES))
     }
 
     /// Computes one unit. `raw` has room for its gate and up values: (count, 2 * panels * LANES).

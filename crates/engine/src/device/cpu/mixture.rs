@@ -2,7 +2,7 @@
 
 use super::gated::GatedUnits;
 use super::input::{Needs, Prepare};
-use super::matmul::{Output, Product, Rows, Units};
+use super::matmul::{Output, Product, Rows};
 use super::memory::{Memory, OutOfMemory, Shared};
 use super::pack::Packed;
 use super::{Buffer, Cpu, base_product, multiply, norm_parts};
@@ -24,6 +24,7 @@ struct Room {
     slots: Vec<u32>,     // slots in the order of their experts
     rows: Vec<u32>,      // the rows of those slots
     starts: Vec<u32>,    // (experts + 1) where an expert's slots begin
+    visited: Vec<u32>,   // experts that have slots
 }
 
 impl MixtureScratch {
@@ -40,6 +41,7 @@ impl MixtureScratch {
             slots: vec![0; slots],
             rows: vec![0; slots],
             starts: vec![0; experts + 1],
+            visited: Vec::with_capacity(experts),
         };
         Ok(MixtureScratch { room: Some(room) })
     }
@@ -126,11 +128,13 @@ fn group_by_expert(room: &mut Room, rows: usize, used: usize, experts: usize) {
     // Each start has moved to its end: the ends, shifted by one, are the starts again.
     starts.copy_within(0..experts, 1);
     starts[0] = 0;
+    room.visited.clear();
+    room.visited.extend((0..experts).filter(|&e| starts[e] < starts[e + 1]).map(|e| e as u32));
 }
 
 /// `hidden[slot] = activation(gate * input[row], up * input[row])`; the input is still that of the router.
 fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: &mut Room) {
-    let (isa, experts) = (cpu.isa, w.gate.len());
+    let isa = cpu.isa;
     let ffn = w.gate[0].rows;
     let needs = Needs::of(w.gate.iter().chain(&w.up));
     let source =
@@ -140,16 +144,13 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
     let raw_len = cpu.raw.len() / threads;
     let raw = Shared::new(&mut cpu.raw);
     let units = GatedUnits::split(&w.gate[0], threads, batch.rows(), raw_len);
-    let (starts, slots, rows) = (&room.starts, &room.slots, &room.rows);
+    let Room { starts, slots, rows, visited, .. } = room;
     cpu.pool.run(|worker| {
         // SAFETY: each thread has its own part of `raw`.
         let raw = unsafe { raw.range_mut(worker.index * raw_len, raw_len) };
-        while let Some(taken) = worker.take(experts * units.count()) {
-            let expert = taken / units.count();
+        while let Some(taken) = worker.take(visited.len() * units.count()) {
+            let expert = visited[taken / units.count()] as usize;
             let own = starts[expert] as usize..starts[expert + 1] as usize;
-            if own.is_empty() {
-                continue;
-            }
             let job = GatedUnits {
                 isa,
                 units,
@@ -172,21 +173,22 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
 
 /// `down[slot] = down * hidden[slot]`
 fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut Room) {
-    let (isa, experts) = (cpu.isa, w.down.len());
+    let isa = cpu.isa;
     let Packed { rows: width, cols: ffn, .. } = w.down[0];
     let needs = Needs::of(&w.down);
     let prepare =
         Prepare::new(isa, &mut cpu.inputs, &room.hidden, Rows::From(0), slot_count, ffn, None, needs);
     let output = Output { base: room.down.as_mut_ptr(), stride: width };
-    let units = Units::new(w.down[0].panels(), cpu.pool.threads(), slot_count, usize::MAX);
-    let (starts, slots) = (&room.starts, &room.slots);
+    let units = w.down[0].units(cpu.pool.threads(), slot_count, usize::MAX);
+    let Room { starts, slots, visited, .. } = room;
     cpu.pool.run(|worker| {
         // SAFETY: preparing and multiplying are apart by a barrier; units are disjoint.
         unsafe {
             prepare.run(worker);
             worker.barrier();
-            while let Some(taken) = worker.take(experts * units.count()) {
-                let (expert, panels) = (taken / units.count(), units.panels(taken % units.count()));
+            while let Some(taken) = worker.take(visited.len() * units.count()) {
+                let (unit, expert) = (taken % units.count(), visited[taken / units.count()] as usize);
+                let panels = units.panels(unit);
                 let own = starts[expert] as usize..starts[expert + 1] as usize;
                 let matrix = &w.down[expert];
                 let list = Rows::List(&slots[own.clone()]);

@@ -35,7 +35,7 @@ use cache::Cache;
 use gated::GatedUnits;
 use heads::{Angles, HEAD_DIM_MAX, Placement};
 use input::{Input, InputMemory, Needs, Prepare};
-use matmul::{Output, Product, Rows, Units};
+use matmul::{Output, Product, Rows};
 use memory::{Arena, Memory, Shared};
 use mixture::MixtureScratch;
 use pack::Packed;
@@ -160,7 +160,7 @@ fn norm_parts(norm: &Norm<Cpu>) -> (&[f32], f32) {
 /// # Safety
 /// All threads call this with the same arguments; the output's rows are nobody else's meanwhile.
 unsafe fn multiply(worker: Worker<'_>, isa: Isa, parts: &[Packed], base: &Product<'_>) {
-    let units = |part: &Packed| Units::new(part.panels(), worker.count, base.count, usize::MAX);
+    let units = |part: &Packed| part.units(worker.count, base.count, usize::MAX);
     let count: usize = parts.iter().map(|part| units(part).count()).sum();
     while let Some(mut taken) = worker.take(count) {
         let mut column = 0;

@@ -1,5 +1,6 @@
 //! Weights in panels (`quant::panels`), in memory that the kernels read fast.
 
+use super::matmul::Units;
 use super::memory::{Arena, Piece, Shared};
 use super::pool::Pool;
 use super::simd;
@@ -70,6 +71,11 @@ impl Packed {
 
     pub fn panels(&self) -> usize {
         self.rows.div_ceil(LANES)
+    }
+
+    /// How a product of so many rows is shared out, in units of at most `most` panels.
+    pub fn units(&self, threads: usize, rows: usize, most: usize) -> Units {
+        Units::new(self.panels(), self.panel_bytes, threads, rows, most)
     }
 
     #[inline(always)]

@@ -4,8 +4,9 @@
 //! whole operations. Left without work for a millisecond they sleep.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,24 @@ struct Shared {
     asleep: AtomicUsize,
     quit: AtomicBool,
     barrier: Barrier,
-    next: AtomicUsize, // the next unit of work that nobody has taken
+    shares: Box<[Share]>, // (count)
+}
+
+/// How much is taken of one thread's share of the units: from its front, by that thread, in the low half of the number, and
+/// from its back, by others, in the high half.
+#[derive(Default)]
+#[repr(align(128))] // so that threads that take their own do not wait for each other
+struct Share(AtomicU64);
+
+impl Share {
+    /// The next place of `len` at the front or the back. While fewer than `len` were taken in all, the two cannot meet.
+    #[inline]
+    fn take(&self, len: usize, back: bool) -> Option<usize> {
+        let before = self.0.fetch_add(if back { 1 << 32 } else { 1 }, Ordering::Relaxed);
+        let (front_taken, back_taken) = (before as u32 as usize, (before >> 32) as usize);
+        let place = if back { len.wrapping_sub(1 + back_taken) } else { front_taken };
+        (front_taken + back_taken < len).then_some(place)
+    }
 }
 
 // SAFETY: `job` is written by the owner of the pool only while all threads wait for `generation`, and
@@ -55,7 +73,7 @@ impl Pool {
             asleep: AtomicUsize::new(0),
             quit: AtomicBool::new(false),
             barrier: Barrier::new(count),
-            next: AtomicUsize::new(0),
+            shares: (0..count).map(|_| Share::default()).collect(),
         });
         let threads = (1..count)
             .map(|index| {
@@ -76,7 +94,7 @@ impl Pool {
     /// Runs `job` on every thread and returns when all are done.
     pub fn run(&mut self, job: impl Fn(Worker<'_>) + Sync) {
         let shared = &*self.shared;
-        shared.next.store(0, Ordering::Relaxed);
+        shared.give_back();
         if shared.count == 1 {
             return job(Worker { index: 0, count: 1, shared });
         }
@@ -109,6 +127,11 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    /// Nothing is taken of any share.
+    fn give_back(&self) {
+        self.shares.iter().for_each(|share| share.0.store(0, Ordering::Relaxed));
+    }
+
     fn serve(&self, index: usize) {
         let mut seen = 0;
         loop {
@@ -177,23 +200,33 @@ impl Worker<'_> {
     pub fn restart(&self) {
         self.barrier();
         if self.index == 0 {
-            self.shared.next.store(0, Ordering::Relaxed);
+            self.shared.give_back();
         }
         self.barrier();
     }
 
-    /// Takes the next of `units` units of work that no thread has taken yet.
+    /// Takes one of `units` units of work that no thread has taken yet. Those of a thread's own share come one after the other,
+    /// as memory likes it; who has no more helps others, from the end of their shares.
     #[inline]
     pub fn take(&self, units: usize) -> Option<usize> {
-        let unit = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        (unit < units).then_some(unit)
+        (0..self.count).find_map(|step| {
+            let index = (self.index + step) % self.count;
+            let share = share(units, index, self.count);
+            self.shared.shares[index].take(share.len(), step > 0).map(|place| share.start + place)
+        })
     }
 
     /// This thread's even share of `units`.
     #[inline]
-    pub fn share(&self, units: usize) -> std::ops::Range<usize> {
-        units * self.index / self.count..units * (self.index + 1) / self.count
+    pub fn share(&self, units: usize) -> Range<usize> {
+        share(units, self.index, self.count)
     }
+}
+
+/// The even share of `units` that one of `count` threads has.
+#[inline]
+fn share(units: usize, index: usize, count: usize) -> Range<usize> {
+    units * index / count..units * (index + 1) / count
 }
 
 /// A barrier that spins.

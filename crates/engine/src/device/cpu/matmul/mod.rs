@@ -235,7 +235,7 @@ unsafe fn first_dot<S: Simd, P: Packing>(minus: i32) -> S::I {
 }
 
 /// How far ahead of the arithmetic weights are asked for: what memory delivers while one request is on its way.
-const PREFETCH_BYTES: usize = 3072;
+const PREFETCH_BYTES: usize = 8192;
 
 /// Asks for a block's share of the stripe that is `PREFETCH_BYTES` further on: evenly, because a burst of
 /// requests would hold up the loads that are needed now.

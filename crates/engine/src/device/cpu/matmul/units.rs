@@ -3,40 +3,34 @@
 use super::TILE;
 use std::ops::Range;
 
-/// Units of work that threads take one after the other. With few rows the weights' way from memory is what takes time,
-/// and long runs of them are what memory is good at: each thread begins with most of its share, and small units at the
-/// end let the threads finish together. With many rows, all units are small.
+/// Bytes of a unit, about, when there are few rows. Threads go through theirs without a jump and look for others' at the end:
+/// the smaller units are, the less they wait for each other then.
+const UNIT_BYTES: usize = 32 << 10;
+
+/// Units of work that threads take one after the other.
 #[derive(Debug, Clone, Copy)]
 pub struct Units {
     panels: usize, // of the matrix
-    firsts: usize, // units that come first
-    first: usize,  // panels in each of them
-    rest: usize,   // panels in each of the others
+    each: usize,   // panels in a unit
 }
 
 impl Units {
     /// For a product of so many rows, with units of at most `most` panels.
-    pub fn new(panels: usize, threads: usize, rows: usize, most: usize) -> Units {
-        let most = most.max(1);
-        let (first, rest) = match rows < TILE {
-            true => (panels * 3 / 4 / threads, panels.div_ceil(16 * threads)),
-            false => (0, (panels / (threads * 8)).clamp(1, 16)),
+    pub fn new(panels: usize, panel_bytes: usize, threads: usize, rows: usize, most: usize) -> Units {
+        let each = match rows < TILE {
+            true => UNIT_BYTES / panel_bytes.max(1),
+            false => (panels / (threads * 8)).min(16),
         };
-        let firsts = if first > 0 { threads } else { 0 };
-        Units { panels, firsts, first: first.min(most), rest: rest.clamp(1, most) }
+        Units { panels, each: each.min(most).max(1) }
     }
 
     pub fn count(&self) -> usize {
-        self.firsts + (self.panels - self.firsts * self.first).div_ceil(self.rest)
+        self.panels.div_ceil(self.each)
     }
 
     /// The panels of one unit.
     pub fn panels(&self, unit: usize) -> Range<usize> {
-        if unit < self.firsts {
-            return unit * self.first..(unit + 1) * self.first;
-        }
-        let start = self.firsts * self.first + (unit - self.firsts) * self.rest;
-        start..self.panels.min(start + self.rest)
+        unit * self.each..self.panels.min((unit + 1) * self.each)
     }
 }
 
@@ -50,7 +44,7 @@ mod tests {
             for (threads, rows, most) in
                 [(1, 1, 999), (2, 1, 9999), (2, 7, 5), (3, 8, 9), (16, 1, 1), (2, 512, 999)]
             {
-                let units = Units::new(panels, threads, rows, most);
+                let units = Units::new(panels, 9_216, threads, rows, most);
                 let ranges = (0..units.count()).map(|unit| units.panels(unit));
                 let end = ranges.fold(0, |end, range| {
                     assert!(

@@ -71,6 +71,10 @@ unsafe impl<const BF16: bool> Simd for Avx512<BF16> {
     #[inline(always)]
     unsafe fn store_bf16(to: *mut u16, value: __m512) {
         unsafe {
+            if BF16 {
+                let rounded = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(value));
+                return _mm256_storeu_si256(to.cast(), rounded);
+            }
             let bits = _mm512_castps_si512(value);
             let lowest = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
             let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, lowest), _mm512_set1_epi32(0x7fff));
