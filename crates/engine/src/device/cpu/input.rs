@@ -1,6 +1,6 @@
 //! What a matrix product reads: rows of f32, or the same rows as 8-bit levels in blocks of 32 or 256.
 
-use super::memory::{Memory, OutOfMemory};
+use super::memory::{Memory, OutOfMemory, Plain};
 use super::pack::{BLOCK, LARGE_BLOCK, Packed};
 use super::pool::Worker;
 use super::simd::{Isa, Kernel, LANES, Simd};
@@ -8,45 +8,46 @@ use std::marker::PhantomData;
 
 /// Room for the input of any product of the model.
 pub struct InputMemory {
-    values: Memory<f32>, // (rows, cols)
-    small: SmallMemory,
-    large: LargeMemory,
+    values: Memory<f32>,        // (rows, cols)
+    small: Memory<SmallLevels>, // (rows, cols / 32)
+    large: Memory<LargeLevels>, // (rows, cols / 256)
 }
 
-/// Levels with a scale for each 32 columns.
-struct SmallMemory {
-    levels: Memory<i8>,  // (rows, cols)
-    scales: Memory<f32>, // (rows, cols / 32)
-    sums: Memory<f32>,   // (rows, cols / 32) scale * sum of levels
-    minus: Memory<i32>,  // (rows, cols / 32) minus the sum of levels
+/// 32 columns of a row as levels with a scale. What a product reads of a row lies together, so that it follows one pointer for
+/// each of its rows, and these fit into registers.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub struct SmallLevels {
+    pub levels: [i8; BLOCK],
+    pub scale: f32,
+    pub sum: f32,   // scale * sum of levels
+    pub minus: i32, // minus the sum of levels
 }
 
-/// Levels with a scale for each 256 columns.
-struct LargeMemory {
-    levels: Memory<i8>,     // (rows, cols)
-    scales: Memory<f32>,    // (rows, cols / 256)
-    sums: Memory<i16>,      // (rows, cols / 32) of levels
-    half_sums: Memory<i16>, // (rows, cols / 16) likewise
-    minus: Memory<i32>,     // (rows, cols / 16) minus the half sums
+/// 256 columns of a row as levels with a scale.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct LargeLevels {
+    pub levels: [i8; LARGE_BLOCK],
+    pub minus: [i32; HALVES],     // minus the sums of 16 levels each
+    pub half_sums: [i16; HALVES], // of 16 levels each
+    pub sums: [i16; HALVES / 2],  // of 32 levels each
+    pub scale: f32,
 }
+
+const HALVES: usize = LARGE_BLOCK / LANES;
+
+// SAFETY: plain numbers.
+unsafe impl Plain for SmallLevels {}
+// SAFETY: plain numbers.
+unsafe impl Plain for LargeLevels {}
 
 impl InputMemory {
     pub fn new(values: usize) -> Result<InputMemory, OutOfMemory> {
         Ok(InputMemory {
             values: Memory::zeroed(values)?,
-            small: SmallMemory {
-                levels: Memory::zeroed(values)?,
-                scales: Memory::zeroed(values.div_ceil(BLOCK))?,
-                sums: Memory::zeroed(values.div_ceil(BLOCK))?,
-                minus: Memory::zeroed(values.div_ceil(BLOCK))?,
-            },
-            large: LargeMemory {
-                levels: Memory::zeroed(values)?,
-                scales: Memory::zeroed(values.div_ceil(LARGE_BLOCK))?,
-                sums: Memory::zeroed(values.div_ceil(BLOCK))?,
-                half_sums: Memory::zeroed(values.div_ceil(LANES))?,
-                minus: Memory::zeroed(values.div_ceil(LANES))?,
-            },
+            small: Memory::zeroed(values.div_ceil(BLOCK))?,
+            large: Memory::zeroed(values.div_ceil(LARGE_BLOCK))?,
         })
     }
 
@@ -60,26 +61,9 @@ impl InputMemory {
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     pub values: *const f32,
-    pub small: SmallBlocks,
-    pub large: LargeBlocks,
+    pub small: *const SmallLevels,
+    pub large: *const LargeLevels,
     pub memory: PhantomData<&'a InputMemory>,
-}
-
-#[derive(Clone, Copy)]
-pub struct SmallBlocks {
-    pub levels: *const i8,
-    pub scales: *const f32,
-    pub sums: *const f32,
-    pub minus: *const i32,
-}
-
-#[derive(Clone, Copy)]
-pub struct LargeBlocks {
-    pub levels: *const i8,
-    pub scales: *const f32,
-    pub sums: *const i16,
-    pub half_sums: *const i16,
-    pub minus: *const i32,
 }
 
 // SAFETY: written before a barrier, read after it.
@@ -141,19 +125,8 @@ impl<'a> Prepare<'a> {
         let InputMemory { values, small, large } = memory;
         let input = Input {
             values: values.as_mut_ptr(),
-            small: SmallBlocks {
-                levels: small.levels.as_mut_ptr(),
-                scales: small.scales.as_mut_ptr(),
-                sums: small.sums.as_mut_ptr(),
-                minus: small.minus.as_mut_ptr(),
-            },
-            large: LargeBlocks {
-                levels: large.levels.as_mut_ptr(),
-                scales: large.scales.as_mut_ptr(),
-                sums: large.sums.as_mut_ptr(),
-                half_sums: large.half_sums.as_mut_ptr(),
-                minus: large.minus.as_mut_ptr(),
-            },
+            small: small.as_mut_ptr(),
+            large: large.as_mut_ptr(),
             memory: PhantomData,
         };
         Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, needs, input }
@@ -201,11 +174,12 @@ impl Kernel for PrepareRow<'_> {
             let first = self.row * self.prepare.cols + self.start;
             for at in (0..values.len()).step_by(BLOCK) {
                 if small {
-                    small_block::<S>(values[at..].as_ptr(), self.prepare.input.small, (first + at) / BLOCK);
+                    let block = self.prepare.input.small.add((first + at) / BLOCK);
+                    block.cast_mut().write(small_levels::<S>(values[at..].as_ptr()));
                 }
                 if large && at % LARGE_BLOCK == 0 {
-                    let block = (first + at) / LARGE_BLOCK;
-                    large_block::<S>(values[at..].as_ptr(), self.prepare.input.large, block);
+                    let block = self.prepare.input.large.add((first + at) / LARGE_BLOCK);
+                    large_levels::<S>(values[at..].as_ptr(), block.cast_mut());
                 }
             }
         }
@@ -241,50 +215,44 @@ impl PrepareRow<'_> {
 
 /// 32 values as levels with a scale of their own.
 #[inline(always)]
-unsafe fn small_block<S: Simd>(values: *const f32, to: SmallBlocks, block: usize) {
-    // SAFETY: 32 values; the caller owns the block.
+unsafe fn small_levels<S: Simd>(values: *const f32) -> SmallLevels {
+    // SAFETY: 32 values.
     unsafe {
         let halves = [S::load(values), S::load(values.add(LANES))];
         let largest = S::largest(S::max(S::abs(halves[0]), S::abs(halves[1])));
         let scale = largest / 127.0;
-        let mut sum = S::splat(0.0);
+        let (mut levels, mut sum) = ([0; BLOCK], S::splat(0.0));
         for (i, half) in halves.into_iter().enumerate() {
             let rounded = S::round(S::mul(half, S::splat(inverse(largest))));
-            S::store_i8(to.levels.add(block * BLOCK + i * LANES).cast_mut(), rounded);
+            S::store_i8(levels[i * LANES..].as_mut_ptr(), rounded);
             sum = S::add(sum, rounded);
         }
         let sum = S::sum(sum);
-        to.scales.add(block).cast_mut().write(scale);
-        to.sums.add(block).cast_mut().write(scale * sum);
-        to.minus.add(block).cast_mut().write(-(sum as i32));
+        SmallLevels { levels, scale, sum: scale * sum, minus: -(sum as i32) }
     }
 }
 
 /// 256 values as levels with one scale.
 #[inline(always)]
-unsafe fn large_block<S: Simd>(values: *const f32, to: LargeBlocks, block: usize) {
-    const HALVES: usize = LARGE_BLOCK / LANES;
-    // SAFETY: 256 values; the caller owns the block.
+unsafe fn large_levels<S: Simd>(values: *const f32, to: *mut LargeLevels) {
+    // SAFETY: 256 values; the caller owns what is written.
     unsafe {
         let mut largest = S::splat(0.0);
         for i in 0..HALVES {
             largest = S::max(largest, S::abs(S::load(values.add(i * LANES))));
         }
         let largest = S::largest(largest);
-        let mut sums = [0; HALVES];
-        for (i, sum) in sums.iter_mut().enumerate() {
+        let to = &mut *to;
+        for i in 0..HALVES {
             let rounded = S::round(S::mul(S::load(values.add(i * LANES)), S::splat(inverse(largest))));
-            S::store_i8(to.levels.add(block * LARGE_BLOCK + i * LANES).cast_mut(), rounded);
-            *sum = S::sum(rounded) as i32;
+            S::store_i8(to.levels[i * LANES..].as_mut_ptr(), rounded);
+            let sum = S::sum(rounded) as i32;
+            (to.half_sums[i], to.minus[i]) = (sum as i16, -sum);
         }
-        to.scales.add(block).cast_mut().write(largest / 127.0);
-        for (i, &sum) in sums.iter().enumerate() {
-            to.half_sums.add(block * HALVES + i).cast_mut().write(sum as i16);
-            to.minus.add(block * HALVES + i).cast_mut().write(-sum);
+        for (i, pair) in to.half_sums.chunks_exact(2).enumerate() {
+            to.sums[i] = pair[0] + pair[1];
         }
-        for (i, pair) in sums.chunks_exact(2).enumerate() {
-            to.sums.add(block * HALVES / 2 + i).cast_mut().write((pair[0] + pair[1]) as i16);
-        }
+        to.scale = largest / 127.0;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Products with weights that have a scale for each 32 columns, as their input has.
 
 use super::{Tile, add_dots, first_dot, prefetch_block};
-use crate::device::cpu::input::{Input, SmallBlocks};
+use crate::device::cpu::input::{Input, SmallLevels};
 use crate::device::cpu::pack::{BLOCK, Packed, Packing, ScaleKind, Stripe};
 use crate::device::cpu::simd::{LANES, Simd};
 use std::marker::PhantomData;
@@ -19,14 +19,13 @@ impl<S: Simd, P: Packing> Tile<S> for Blocks<P> {
         let blocks = matrix.cols / BLOCK;
         // SAFETY: all offsets stay within the panel's stripes and the input's rows, both `cols` wide.
         unsafe {
-            let mut at = InputRows::<M>::new(input.small, rows, matrix.cols);
+            let rows = rows.map(|row| input.small.add(row * blocks));
             let mut total = [S::splat(0.0); M];
             for first in (0..blocks).step_by(Stripe::<P>::BLOCKS) {
                 let stripe = panel.add(first / Stripe::<P>::BLOCKS * Stripe::<P>::BYTES);
                 for block in 0..Stripe::<P>::BLOCKS.min(blocks - first) {
                     prefetch_block::<P>(stripe, block);
-                    block_sums::<S, P, M>(stripe, block, &at, &mut total);
-                    at.next_block();
+                    block_sums::<S, P, M>(stripe, block, rows.map(|row| row.add(first + block)), &mut total);
                 }
             }
             total
@@ -34,46 +33,12 @@ impl<S: Simd, P: Packing> Tile<S> for Blocks<P> {
     }
 }
 
-/// Where the next block of each input row lies.
-struct InputRows<const M: usize> {
-    levels: [*const i8; M],
-    scales: [*const f32; M],
-    sums: [*const f32; M],
-    minus: [*const i32; M],
-}
-
-impl<const M: usize> InputRows<M> {
-    #[inline(always)]
-    unsafe fn new(input: SmallBlocks, rows: [usize; M], cols: usize) -> Self {
-        let blocks = cols / BLOCK;
-        // SAFETY: the rows exist.
-        unsafe {
-            InputRows {
-                levels: rows.map(|row| input.levels.add(row * cols)),
-                scales: rows.map(|row| input.scales.add(row * blocks)),
-                sums: rows.map(|row| input.sums.add(row * blocks)),
-                minus: rows.map(|row| input.minus.add(row * blocks)),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn next_block(&mut self) {
-        for i in 0..M {
-            self.levels[i] = self.levels[i].wrapping_add(BLOCK);
-            self.scales[i] = self.scales[i].wrapping_add(1);
-            self.sums[i] = self.sums[i].wrapping_add(1);
-            self.minus[i] = self.minus[i].wrapping_add(1);
-        }
-    }
-}
-
-/// Adds one block's products to the totals.
+/// Adds one block's products with `M` rows to the totals.
 #[inline(always)]
 unsafe fn block_sums<S: Simd, P: Packing, const M: usize>(
     stripe: *const u8,
     block: usize,
-    at: &InputRows<M>,
+    rows: [*const SmallLevels; M],
     total: &mut [S::F; M],
 ) {
     let vector = LANES * Stripe::<P>::SCALE_BYTES;
@@ -85,18 +50,18 @@ unsafe fn block_sums<S: Simd, P: Packing, const M: usize>(
         let mut dots = [S::zero_i(); M];
         for i in 0..M {
             if !P::MINIMA {
-                dots[i] = first_dot::<S, P>(*at.minus[i]);
+                dots[i] = first_dot::<S, P>((*rows[i]).minus);
             }
         }
-        add_dots::<S, P, M>(&mut dots, planes, 0, &at.levels, 0);
+        add_dots::<S, P, M>(&mut dots, planes, 0, &rows.map(|row| (&raw const (*row).levels).cast()), 0);
         for i in 0..M {
-            let scale = S::mul(scale, S::splat(*at.scales[i]));
+            let scale = S::mul(scale, S::splat((*rows[i]).scale));
             total[i] = S::fma(S::to_f32(dots[i]), scale, total[i]);
         }
         if P::MINIMA {
             let minimum = load_scales::<S, P>(factors.add(vector));
             for i in 0..M {
-                total[i] = S::fma(minimum, S::splat(*at.sums[i]), total[i]);
+                total[i] = S::fma(minimum, S::splat((*rows[i]).sum), total[i]);
             }
         }
     }
