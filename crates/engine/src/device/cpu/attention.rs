@@ -162,7 +162,6 @@ impl AttendChunk<'_> {
         let (tile, scratch, start) = (self.tile, self.scratch, self.chunk * CHUNK);
         let blocks = low / KV_BLOCK_TOKENS..stop.div_ceil(KV_BLOCK_TOKENS);
         let halves = Halves { tile, blocks, next: self.next * CHUNK / KV_BLOCK_TOKENS };
-        let count = halves.blocks.len();
         let covered =
             halves.blocks.start * KV_BLOCK_TOKENS - start..halves.blocks.end * KV_BLOCK_TOKENS - start;
         // SAFETY: passed on from `run`.
@@ -181,12 +180,11 @@ impl AttendChunk<'_> {
                 let (scores, shares) = (&mut scratch.scores[i], &mut scratch.shares[i]);
                 (self.out[i].largest, self.out[i].sum) =
                     soften::<S, N>(scores, shares, seen, covered.clone());
-                self.out[i].values[..tile.geometry.head_dim].fill(0.0);
             }
-            for (n, at) in covered.step_by(KV_BLOCK_TOKENS).enumerate() {
-                let seen = at.max(low - start)..(at + KV_BLOCK_TOKENS).min(stop - start);
-                let (values, soon) = (halves.get(count + n), halves.get(count + n + HALVES_AHEAD));
-                weigh_block::<S, N, R>(tile, values, soon, &scratch.shares, seen, self.out);
+            let values = Values { halves: &halves, shares: &scratch.shares, seen: low - start..stop - start };
+            match R {
+                ..=6 => values.weigh_all::<S, N, R, 4>(self.out),
+                _ => values.weigh_all::<S, N, R, 2>(self.out),
             }
         }
     }
@@ -281,69 +279,90 @@ unsafe fn soften<S: Simd, N: Rounded>(
     }
 }
 
-/// Adds the values of the positions `seen`, all in one block, weighed by their shares.
-#[inline(always)]
-unsafe fn weigh_block<S: Simd, N: Rounded, const R: usize>(
-    tile: &Tile<'_>,
-    values: *const u16,
-    soon: *const u16,
-    shares: &[[u16; CHUNK]; TILE],
-    seen: Range<usize>,
-    out: &mut [Partial; TILE],
-) {
-    let head_dim = tile.geometry.head_dim;
-    let row_len = 2 * head_dim; // of two tokens
-    // SAFETY: passed on.
-    unsafe {
-        for at in (0..head_dim).step_by(2 * LANES) {
-            let (values, soon) = (values.add(2 * at), soon.wrapping_add(at * KV_BLOCK_TOKENS));
-            if at + 2 * LANES <= head_dim {
-                weigh::<S, N, R, 2>(values, row_len, soon, shares, seen.clone(), at, out);
-            } else {
-                weigh::<S, N, R, 1>(values, row_len, soon, shares, seen.clone(), at, out);
+/// The values of a chunk, and what they are weighed by.
+struct Values<'a> {
+    halves: &'a Halves<'a>,
+    shares: &'a [[u16; CHUNK]; TILE],
+    seen: Range<usize>, // positions of the chunk that some query sees
+}
+
+impl Values<'_> {
+    /// Sums of as many columns as registers hold are made at a time: `W` vectors for each of `R` queries.
+    #[inline(always)]
+    unsafe fn weigh_all<S: Simd, N: Rounded, const R: usize, const W: usize>(
+        &self,
+        out: &mut [Partial; TILE],
+    ) {
+        let head_dim = self.halves.tile.geometry.head_dim;
+        let whole = head_dim / (W * LANES) * (W * LANES);
+        // SAFETY: passed on from `run`.
+        unsafe {
+            for at in (0..whole).step_by(W * LANES) {
+                self.weigh::<S, N, R, W>(at, out);
+            }
+            for at in (whole..head_dim).step_by(LANES) {
+                self.weigh::<S, N, R, 1>(at, out);
             }
         }
     }
-}
 
-/// The values `at..at + W * 16` of each head.
-#[inline(always)]
-unsafe fn weigh<S: Simd, N: Rounded, const R: usize, const W: usize>(
-    values: *const u16,
-    row_len: usize,
-    soon: *const u16,
-    shares: &[[u16; CHUNK]; TILE],
-    seen: Range<usize>,
-    at: usize,
-    out: &mut [Partial; TILE],
-) {
-    // SAFETY: the values of a block are (16, head_dim, 2); partials have `head_dim` values.
-    unsafe {
-        let mut sums: [[S::F; W]; R] = std::array::from_fn(|i| {
-            std::array::from_fn(|w| S::load(out[i].values[at + w * LANES..].as_ptr()))
-        });
-        let load = |position: usize| -> [S::I; W] {
-            let row = values.add(position % KV_BLOCK_TOKENS / 2 * row_len);
-            std::array::from_fn(|w| S::load_i(row.add(w * 2 * LANES).cast()))
-        };
-        // Next to a position that is not seen may lie anything, and 0 times that need not be 0.
-        if seen.start % 2 == 1 {
-            let pair = load(seen.start).map(|pair| S::only_half::<true>(pair));
-            add_pair::<S, N, R, W>(pair, shares, seen.start - 1, &mut sums);
+    /// The columns `at..at + W * 16`.
+    #[inline(always)]
+    unsafe fn weigh<S: Simd, N: Rounded, const R: usize, const W: usize>(
+        &self,
+        at: usize,
+        out: &mut [Partial; TILE],
+    ) {
+        let blocks = self.halves.blocks.len();
+        let start = self.seen.start / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS; // of the first block
+        // SAFETY: partials have `head_dim` values, and so have the tokens of all blocks.
+        unsafe {
+            let mut sums = [[S::splat(0.0); W]; R];
+            for n in 0..blocks {
+                let block = start + n * KV_BLOCK_TOKENS;
+                let seen = block.max(self.seen.start)..(block + KV_BLOCK_TOKENS).min(self.seen.end);
+                let soon = self.halves.get(blocks + n + HALVES_AHEAD).wrapping_add(2 * at);
+                let values = self.halves.get(blocks + n).add(2 * at);
+                self.weigh_block::<S, N, R, W>(values, soon, seen, &mut sums);
+            }
+            for i in 0..R {
+                for w in 0..W {
+                    S::store(out[i].values[at + w * LANES..].as_mut_ptr(), sums[i][w]);
+                }
+            }
         }
-        for position in (seen.start.next_multiple_of(2)..seen.end / 2 * 2).step_by(2) {
-            let ahead = soon.wrapping_add(position % KV_BLOCK_TOKENS * 2 * LANES);
-            prefetch(ahead);
-            prefetch(ahead.wrapping_add(2 * LANES));
-            add_pair::<S, N, R, W>(load(position), shares, position, &mut sums);
-        }
-        if seen.end % 2 == 1 {
-            let pair = load(seen.end - 1).map(|pair| S::only_half::<false>(pair));
-            add_pair::<S, N, R, W>(pair, shares, seen.end - 1, &mut sums);
-        }
-        for i in 0..R {
-            for w in 0..W {
-                S::store(out[i].values[at + w * LANES..].as_mut_ptr(), sums[i][w]);
+    }
+
+    /// Adds the values of the positions `seen`, all in one block. Meanwhile what is needed `soon` comes from memory.
+    #[inline(always)]
+    unsafe fn weigh_block<S: Simd, N: Rounded, const R: usize, const W: usize>(
+        &self,
+        values: *const u16,
+        soon: *const u16,
+        seen: Range<usize>,
+        sums: &mut [[S::F; W]; R],
+    ) {
+        let row_len = 2 * self.halves.tile.geometry.head_dim; // of two tokens
+        // SAFETY: the values of a block are (16, head_dim, 2).
+        unsafe {
+            let row = |position: usize| position % KV_BLOCK_TOKENS / 2 * row_len;
+            let load = |position: usize| -> [S::I; W] {
+                std::array::from_fn(|w| S::load_i(values.add(row(position) + w * 2 * LANES).cast()))
+            };
+            // Next to a position that is not seen may lie anything, and 0 times that need not be 0.
+            if seen.start % 2 == 1 {
+                let pair = load(seen.start).map(|pair| S::only_half::<true>(pair));
+                add_pair::<S, N, R, W>(pair, self.shares, seen.start - 1, sums);
+            }
+            for position in (seen.start.next_multiple_of(2)..seen.end / 2 * 2).step_by(2) {
+                for w in 0..W {
+                    prefetch(soon.wrapping_add(row(position) + w * 2 * LANES));
+                }
+                add_pair::<S, N, R, W>(load(position), self.shares, position, sums);
+            }
+            if seen.end % 2 == 1 {
+                let pair = load(seen.end - 1).map(|pair| S::only_half::<false>(pair));
+                add_pair::<S, N, R, W>(pair, self.shares, seen.end - 1, sums);
             }
         }
     }
