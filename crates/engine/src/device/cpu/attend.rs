@@ -61,14 +61,14 @@ impl AttendJob<'_> {
     /// Nobody else writes this tile's queries in `out`.
     pub unsafe fn whole_tile(&self, unit: usize, scratch: &mut Scratch, out: Shared<'_, f32>, width: usize) {
         let (tile, places) = self.tile(unit);
-        let mut totals = [Partial::EMPTY; TILE];
-        let mut next = [Partial::EMPTY; TILE];
+        let Scratch { chunk: scratch, next: partial, totals } = scratch;
+        self.clear(&tile, totals);
         for chunk in tile.chunks() {
-            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, next: chunk + 1, out: &mut next });
-            self.add(&tile, &mut totals, &next);
+            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, next: chunk + 1, out: partial });
+            self.add(&tile, totals, partial);
         }
         // SAFETY: passed on.
-        unsafe { self.write(&tile, &places, &totals, out, width) };
+        unsafe { self.write(&tile, &places, totals, out, width) };
     }
 
     /// One of the chunks of a tile that `threads` threads take turns at.
@@ -83,7 +83,7 @@ impl AttendJob<'_> {
         let (tile, _) = self.tile(unit);
         if tile.chunks().contains(&chunk) {
             self.isa.run_bf16(AttendChunk {
-                scratch,
+                scratch: &mut scratch.chunk,
                 tile: &tile,
                 chunk,
                 next: chunk + threads,
@@ -98,16 +98,21 @@ impl AttendJob<'_> {
         &self,
         unit: usize,
         partials: &[[Partial; TILE]],
+        totals: &mut [Partial; TILE],
         out: Shared<'_, f32>,
         width: usize,
     ) {
         let (tile, places) = self.tile(unit);
-        let mut totals = [Partial::EMPTY; TILE];
+        self.clear(&tile, totals);
         for chunk in tile.chunks() {
-            self.add(&tile, &mut totals, &partials[chunk]);
+            self.add(&tile, totals, &partials[chunk]);
         }
         // SAFETY: passed on.
-        unsafe { self.write(&tile, &places, &totals, out, width) };
+        unsafe { self.write(&tile, &places, totals, out, width) };
+    }
+
+    fn clear(&self, tile: &Tile<'_>, totals: &mut [Partial; TILE]) {
+        totals[..tile.count].iter_mut().for_each(|total| total.clear(self.weights.head_dim));
     }
 
     fn add(&self, tile: &Tile<'_>, totals: &mut [Partial; TILE], next: &[Partial; TILE]) {

@@ -44,6 +44,12 @@ pub struct Partial {
 
 impl Partial {
     pub const EMPTY: Partial = Partial { largest: f32::NEG_INFINITY, sum: 0.0, values: [0.0; HEAD_DIM_MAX] };
+
+    /// Makes it the outcome of no positions again.
+    pub fn clear(&mut self, head_dim: usize) {
+        (self.largest, self.sum) = (f32::NEG_INFINITY, 0.0);
+        self.values[..head_dim].fill(0.0);
+    }
 }
 
 impl Tile<'_> {
@@ -55,16 +61,30 @@ impl Tile<'_> {
     }
 }
 
-/// Room for what is made of a tile in one chunk.
+/// One thread's room for what is made of a tile: in one chunk, and in all of them. It is some 50 KiB, and what clearing it
+/// takes would be felt in every layer.
 pub struct Scratch {
+    pub chunk: ChunkScratch,
+    pub next: [Partial; TILE],
+    pub totals: [Partial; TILE],
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        let (next, totals) = ([Partial::EMPTY; TILE], [Partial::EMPTY; TILE]);
+        Scratch { chunk: ChunkScratch::default(), next, totals }
+    }
+}
+
+pub struct ChunkScratch {
     queries: [[u16; HEAD_DIM_MAX]; TILE],
     scores: [[f32; CHUNK]; TILE],
     shares: [[u16; CHUNK]; TILE],
 }
 
-impl Default for Scratch {
-    fn default() -> Scratch {
-        Scratch {
+impl Default for ChunkScratch {
+    fn default() -> ChunkScratch {
+        ChunkScratch {
             queries: [[0; HEAD_DIM_MAX]; TILE],
             scores: [[0.0; CHUNK]; TILE],
             shares: [[0; CHUNK]; TILE],
@@ -74,7 +94,7 @@ impl Default for Scratch {
 
 /// Computes one chunk for all queries of a tile.
 pub struct AttendChunk<'a> {
-    pub scratch: &'a mut Scratch,
+    pub scratch: &'a mut ChunkScratch,
     pub tile: &'a Tile<'a>,
     pub chunk: usize,
     pub next: usize, // the chunk that this thread will probably do after this one
@@ -219,7 +239,7 @@ unsafe fn score_block<S: Simd, N: Rounded, const R: usize>(
     tile: &Tile<'_>,
     keys: *const u16,
     soon: *const u16,
-    scratch: &mut Scratch,
+    scratch: &mut ChunkScratch,
     at: usize,
 ) {
     let queries: [*const u16; R] = std::array::from_fn(|i| scratch.queries[i].as_ptr());

@@ -57,6 +57,7 @@ pub struct Cpu {
     inputs: InputMemory,
     raw: Memory<f32>,               // (threads, rows, 2 * HIDDEN_UNIT) gate and up values
     partials: Vec<[Partial; TILE]>, // (tiles, chunks), when chunks are shared out
+    scratches: Vec<Scratch>,        // (threads) for attention
     mixture: MixtureScratch,
     widest: Widest,
     held: Held,
@@ -125,6 +126,7 @@ impl Cpu {
             inputs: InputMemory::new(0)?,
             raw: Memory::zeroed(0)?,
             partials: Vec::new(),
+            scratches: (0..threads.max(1)).map(|_| Scratch::default()).collect(),
             mixture: MixtureScratch::default(),
             widest: Widest::default(),
             held: Held::default(),
@@ -320,24 +322,26 @@ impl Device for Cpu {
         let chunks = batch.spans.iter().map(|s| s.position + s.rows.len()).max().unwrap_or(0).div_ceil(CHUNK);
         let split = tiles < 2 * self.pool.threads() && chunks > 1 && tiles * chunks <= self.partials.len();
         let partials = Shared::new(&mut self.partials);
+        let scratches = Shared::new(&mut self.scratches);
         self.pool.run(|worker| {
-            let mut scratch = Scratch::default();
-            // SAFETY: a tile writes its own queries' part of `out`; a chunk its own partials, which are
-            // read after the barrier.
+            // SAFETY: each thread has its own scratch; a tile writes its own queries' part of `out`; a chunk its own
+            // partials, which are read after the barrier.
             unsafe {
+                let scratch = &mut scratches.range_mut(worker.index, 1)[0];
                 if !split {
                     while let Some(unit) = worker.take(tiles) {
-                        job.whole_tile(unit, &mut scratch, out, width);
+                        job.whole_tile(unit, scratch, out, width);
                     }
                     return;
                 }
                 while let Some(unit) = worker.take(tiles * chunks) {
                     let partial = &mut partials.range_mut(unit, 1)[0];
-                    job.one_chunk(unit / chunks, unit % chunks, worker.count, &mut scratch, partial);
+                    job.one_chunk(unit / chunks, unit % chunks, worker.count, scratch, partial);
                 }
                 worker.barrier();
                 for unit in worker.share(tiles) {
-                    job.merge(unit, partials.range(unit * chunks, chunks), out, width);
+                    let partials = partials.range(unit * chunks, chunks);
+                    job.merge(unit, partials, &mut scratch.totals, out, width);
                 }
             }
         });
