@@ -66,6 +66,37 @@ fn a_turn_prefills_only_what_is_new() {
     assert!(second.last().unwrap()["response"]["metadata"]["flint.cache_break"].is_null());
 }
 
+/// A session is found again over another connection by the client's key, also while it is being warmed; where its prompt has
+/// changed, the response says so.
+#[test]
+fn a_session_is_found_by_its_key_and_a_changed_prompt_is_told() {
+    let server = Server::start();
+    let request = |input: &[&str]| {
+        let mut frame = create(input.iter().map(|text| user(text)).collect());
+        frame["prompt_cache_key"] = "thread-1".into();
+        frame
+    };
+    let warm = |input: &[&str]| {
+        let mut frame = request(input);
+        frame["generate"] = false.into();
+        turn(&mut server.socket(), &frame).pop().unwrap()
+    };
+    let long = "A colour of the sky, of the sea, of the wood and of the road. ".repeat(8);
+    let first = warm(&[&long, "Name one."]);
+    let prompt = first["response"]["usage"]["input_tokens"].as_u64().unwrap();
+    warm(&[&long, "Name one.", "Another."]);
+    let mut changed = request(&[&long, "Draw one.", "Another."]);
+    changed.as_object_mut().unwrap().remove("type");
+    changed["max_output_tokens"] = 16.into();
+    let response = server.post("/v1/responses", &changed).json();
+    let event = json!({"response": response});
+    let kept = number(&event, "flint.tokens_cached");
+    let told = event["response"]["metadata"]["flint.cache_break"].as_str().expect("a break is told");
+    assert!(told.ends_with("the prompt differs from the earlier one here"), "{told}");
+    let at: u64 = told.trim_start_matches("at token ").split(':').next().unwrap().parse().unwrap();
+    assert!(kept > prompt / 2 && (kept..prompt).contains(&at), "{told}, kept {kept} of {prompt}");
+}
+
 /// A warm turn renders the end of its prompt only; it must come to the same tokens as the whole.
 #[test]
 fn the_end_of_a_prompt_is_the_same_without_its_beginning() {

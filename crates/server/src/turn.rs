@@ -135,6 +135,10 @@ impl Turn {
                 begun.into_iter().for_each(|session| self.model.rest(session));
                 return;
             }
+            // A warm-up may still be under way.
+            if let Some(generation) = prepared.session.warming.take() {
+                while generation.next_event().await.is_some() {}
+            }
             let session = match self.request.generate {
                 true => self.leg(prepared, &mut controls).await,
                 false => Leg::Over(self.warm(prepared).await),
@@ -178,10 +182,7 @@ impl Turn {
     }
 
     /// One response, from its first token to its last.
-    async fn leg(&mut self, mut prepared: Prepared, controls: &mut mpsc::Receiver<Control>) -> Leg {
-        if let Some(generation) = prepared.session.warming.take() {
-            while generation.next_event().await.is_some() {}
-        }
+    async fn leg(&mut self, prepared: Prepared, controls: &mut mpsc::Receiver<Control>) -> Leg {
         let max_tokens = self.max_tokens(prepared.tokens.len());
         let answer = self.replay();
         if let Some(how) = self.ended_before(&answer, max_tokens) {
