@@ -17,8 +17,8 @@ use flint_server::keys::{self, Local, Ring, Table};
 use flint_server::limits::STORE_BYTES_DEFAULT;
 use flint_server::usage::Books;
 use flint_server::{
-    Collector, Data, Facts, Front, Gate, Journal, Model, Outbox, Rules, Server, Settings as ServerSettings,
-    Style, Tls, Truth,
+    Collector, Data, Facts, Front, Gate, Journal, Model, Outbox, Pace, Rules, Server,
+    Settings as ServerSettings, Style, Tls, Truth,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +38,8 @@ pub fn serve(config: &Config, model: &ModelArgs, args: &ServeArgs) -> Result<(),
     let rules = Rules { limits: settings.limits, prices: settings.prices, journal };
     let gate = Gate::new(keys, books, rules, [model.name.as_str()]);
     let store_bytes_max = args.data_mib.map_or(STORE_BYTES_DEFAULT, |mib| mib << 20);
-    let server = Server::new(ServerSettings { models: vec![Arc::new(model)], gate, data, store_bytes_max })?;
+    let (models, pace) = (vec![Arc::new(model)], Pace::default());
+    let server = Server::new(ServerSettings { models, gate, data, store_bytes_max, pace })?;
     let served = runtime.block_on(listen(args, place, server, front));
     // Before the engine: a response that still runs is to go on at the next start, not to fail now.
     drop(runtime);

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::server::{Server, Stream};
+use support::server::{Server, Stream, until};
 use support::{MODEL, flint, model_file, stderr};
 
 fn id(event: &str) -> String {
@@ -244,6 +244,59 @@ fn what_does_not_fit_into_the_store_is_refused_and_nothing_else() {
     unstored["store"] = false.into();
     assert_eq!(post(&server, "/v1/responses", &unstored).0, 200);
     assert_eq!(post(&server, "/v1/responses", &json!({"input": "Hi.", "max_output_tokens": 2})).0, 200);
+}
+
+/// Its readers miss nothing, and its last event says that nobody can come back to it.
+fn check_told_but_not_stored(server: &Server, events: &[String], words: &str) {
+    check_order(events);
+    let end: Value = serde_json::from_str(events.last().unwrap()).unwrap();
+    assert_eq!(
+        (&end["type"], &end["response"]["output"][0]["content"][0]["text"]),
+        (&json!("response.completed"), &json!(words))
+    );
+    let stored = end["response"]["metadata"]["flint.stored"].as_str().unwrap_or_else(|| panic!("{end}"));
+    assert!(stored.starts_with("no: "), "{stored}");
+    // What the store has of it is half: it is deleted as soon as that works.
+    until("it is gone", || get(server, &path(&end["response"]["id"])).0 == 404);
+}
+
+#[test]
+fn a_response_that_outgrows_the_store_is_told_to_its_end() {
+    let home = tempfile::tempdir().unwrap();
+    let words = "and another word ".repeat(250);
+    let lines = [("go on", words.as_str()), ("hi", "hello")];
+    let server = Server::scripted_in(home, &lines, 250.0, &["--data-mib", "1"], &[]);
+    // Each word is told with twenty others that it might have been.
+    let request = json!({"input": "go on", "stream": true, "top_logprobs": 20});
+    let events: Vec<String> = create(&server, &request).collect();
+    assert!(events.iter().map(String::len).sum::<usize>() > 3 << 19, "more than there is room for");
+    check_told_but_not_stored(&server, &events, &words);
+    let (status, kept) = post(&server, "/v1/responses", &json!({"input": "hi"}));
+    assert_eq!(status, 200, "there is room for others: {kept}");
+    assert_eq!(get(&server, &path(&kept["id"])), (200, kept));
+}
+
+#[test]
+fn a_disk_that_fails_costs_stored_responses_only() {
+    let words = "and another word ".repeat(60);
+    let server = Server::scripted_with_a_weak_disk(&[("go on", &words), ("hi", "hello")], 60.0);
+    let (_, before) = post(&server, "/v1/responses", &json!({"input": "hi"}));
+    let mut stream = create(&server, &json!({"input": "go on", "stream": true}));
+    let mut events: Vec<String> = stream.by_ref().take(12).collect();
+    server.limit_files(Some(0));
+    let (status, error) = post(&server, "/v1/responses", &json!({"input": "hi"}));
+    assert_eq!((status, &error["error"]["code"]), (503, &json!("store_unavailable")), "{error}");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("Send \"store\": false"), "{message}");
+    let unstored = json!({"input": "hi", "store": false});
+    assert_eq!(post(&server, "/v1/responses", &unstored).0, 200);
+    assert_eq!(get(&server, &path(&before["id"])), (200, before.clone()), "what is stored can be read");
+    events.extend(stream);
+    server.limit_files(None);
+    let (status, after) = post(&server, "/v1/responses", &json!({"input": "hi"}));
+    assert_eq!(status, 200, "it is mended: {after}");
+    check_told_but_not_stored(&server, &events, &words);
+    assert_eq!(get(&server, &path(&before["id"])), (200, before));
 }
 
 #[test]

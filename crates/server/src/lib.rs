@@ -29,6 +29,7 @@ mod metrics;
 mod model;
 mod note;
 mod otlp;
+mod pace;
 mod prepare;
 mod prompt;
 mod recent;
@@ -57,6 +58,7 @@ pub use listen::listen;
 pub use model::{Facts, Model, Truth};
 pub use note::{Journal, Style};
 pub use otlp::{Collector, CollectorError, Outbox};
+pub use pace::Pace;
 pub use server::{Server, Settings};
 pub use tls::{Tls, TlsError};
 

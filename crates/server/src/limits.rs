@@ -31,8 +31,10 @@ pub const SOCKET_UNSENT_BYTES_MAX: usize = 16 << 10;
 pub const TIMED_TOKENS_MAX: usize = 65_536;
 /// Controls (steer, interrupt, cancel) that wait for one running turn.
 pub const CONTROLS_WAITING_MAX: usize = 64;
-/// Seconds that a WebSocket may stay open, and that its last frames may take when it ends.
+/// Seconds that a WebSocket may stay open, that turns which run then may go on, and that its last frames may take when
+/// it ends.
 pub const SOCKET_SECONDS_MAX: u64 = 3600;
+pub const SOCKET_LAST_TURNS_SECONDS_MAX: u64 = 600;
 pub const SOCKET_CLOSE_SECONDS_MAX: u64 = 10;
 /// Seconds without an event after which one is sent so that no client gives up.
 pub const HEARTBEAT_SECONDS: u64 = 15;

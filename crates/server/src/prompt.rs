@@ -127,6 +127,11 @@ impl<'a> Scene<'a> {
         };
         match (&model.facts.format, &model.text.template) {
             (Format::Harmony, _) => harmony::render(&prompt).map_err(text_error),
+            // Templates look at the first message. What there is to make warm comes with it.
+            (_, Some(_)) if prompt.messages.is_empty() => match answer {
+                false => Ok(Vec::new()),
+                true => Err(ApiError::invalid("input", "`input` is empty: there is nothing to answer")),
+            },
             (_, Some(template)) => template.render(&prompt, &model.text.tokenizer).map_err(text_error),
             (_, None) => {
                 let problem = format!("{} has no chat template; use /v1/completions", model.name);

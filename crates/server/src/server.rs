@@ -8,6 +8,7 @@ use crate::items::Items;
 use crate::limits::{CONNECTION_RESPONSES_MAX, SHORT_INPUT_BYTES_MAX};
 use crate::model::Model;
 use crate::note::Note;
+use crate::pace::Pace;
 use crate::registry::Registry;
 use crate::store::Archive;
 use crate::turn::{Remember, Running, Turn};
@@ -23,6 +24,7 @@ pub struct Settings {
     pub gate: Gate,
     pub data: Data,
     pub store_bytes_max: u64, // above it the oldest finished responses are deleted
+    pub pace: Pace,
 }
 
 pub struct Server {
@@ -30,6 +32,7 @@ pub struct Server {
     pub gate: Arc<Gate>,
     pub registry: Arc<Registry>,
     pub archive: Archive,
+    pub pace: Pace,
     _data: Data,
 }
 
@@ -76,12 +79,12 @@ impl Memory {
 impl Server {
     /// Opens the data; responses that it has unfinished go on when the server runs.
     pub fn new(settings: Settings) -> Result<Server, DataError> {
-        let Settings { models, gate, data, store_bytes_max } = settings;
+        let Settings { models, gate, data, store_bytes_max, pace } = settings;
         let store = Arc::new(data.store(store_bytes_max)?);
         let registry = Arc::new(Registry::default());
         let archive = Archive::start(store, registry.clone())
             .map_err(|source| DataError::Io { path: data.path.clone(), source })?;
-        Ok(Server { models, gate: Arc::new(gate), registry, archive, _data: data })
+        Ok(Server { models, gate: Arc::new(gate), registry, archive, pace, _data: data })
     }
 
     /// The model that a request means.

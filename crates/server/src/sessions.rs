@@ -167,3 +167,59 @@ impl Sessions {
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINE: Tenant = Tenant(1);
+
+    fn session(sequence: u64, tenant: Tenant, tokens: &[u32]) -> Session {
+        Session { tokens: tokens.to_vec(), ..Session::new(SequenceId(sequence), tenant, None) }
+    }
+
+    fn ids(sessions: &[Session]) -> Vec<u64> {
+        sessions.iter().map(|session| session.sequence.0).collect()
+    }
+
+    #[test]
+    fn the_longest_unused_go_first() {
+        let sessions = Sessions::default();
+        let max = SESSIONS_IDLE_MAX as u64;
+        let tokens: Vec<u32> = (0..FORK_TOKENS_MIN as u32).collect();
+        assert!(sessions.rest(session(0, MINE, &tokens)).is_empty());
+        for sequence in 1..max {
+            assert!(sessions.rest(session(sequence, MINE, &[])).is_empty());
+        }
+        // The first is used once more, and is the latest then.
+        let (used, base) = sessions.take_alike(MINE, None, &tokens, SequenceId(max));
+        assert_eq!((used.sequence.0, base), (0, Base::Rewrite));
+        assert!(sessions.rest(used).is_empty());
+        assert_eq!(ids(&sessions.rest(session(max, MINE, &[]))), [1]);
+        assert_eq!(ids(&sessions.rest(session(max + 1, MINE, &[]))), [2]);
+        assert_eq!(sessions.count(), SESSIONS_IDLE_MAX);
+    }
+
+    #[test]
+    fn a_sequence_is_shared_with_whoever_it_belongs_to_and_nobody_else() {
+        let (sessions, tokens) = (Sessions::default(), (0..100).collect::<Vec<u32>>());
+        sessions.rest(session(1, MINE, &tokens));
+        let mut other = tokens.clone();
+        other[60] = 7;
+        let new = SequenceId(9);
+        let (fresh, base) = sessions.take_alike(Tenant(2), None, &tokens, new);
+        assert_eq!((fresh.sequence, base), (new, Base::New), "of another tenant");
+        let (fork, base) = sessions.take_alike(MINE, None, &other, new);
+        assert_eq!((fork.sequence, base), (new, Base::Fork { of: SequenceId(1), at: 60 }));
+        let (fresh, base) = sessions.take_alike(MINE, None, &tokens[..FORK_TOKENS_MIN - 1], new);
+        assert_eq!((fresh.sequence, base), (new, Base::New), "too little to share");
+        assert_eq!(sessions.count(), 1, "it is still there");
+        // The same client's changed conversation is the same sequence.
+        sessions.rest(Session { key: Some("thread".into()), ..session(2, MINE, &other[..80]) });
+        let changed = [&other[..70], &[1, 2, 3]].concat();
+        let (taken, base) = sessions.take_alike(MINE, Some("thread"), &changed, new);
+        assert_eq!((taken.sequence.0, base), (2, Base::Rewrite));
+        let (taken, base) = sessions.take_alike(MINE, None, &tokens, new);
+        assert_eq!((taken.sequence.0, base, sessions.count()), (1, Base::Rewrite, 0));
+    }
+}

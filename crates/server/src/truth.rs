@@ -60,6 +60,9 @@ pub fn served(model: &Model, request: &Request, held: &Held) -> Map<String, Valu
     if !model.facts.heeds_effort && request.effort.as_ref().is_some_and(|effort| effort != "none") {
         ignored.push("reasoning.effort".to_owned());
     }
+    if !model.truth.speculation && request.prediction.is_some() {
+        ignored.push("prediction".to_owned());
+    }
     for (key, names) in [
         ("flint.ignored_fields", &ignored),
         ("flint.skipped_tools", &request.tools.skipped),

@@ -51,7 +51,8 @@ pub struct Turn {
     pub(crate) past: Past,
     pub(crate) held: Held,
     pub(crate) timing: Timing,
-    pub(crate) described: bool, // the response says what it was asked for and who serves it
+    pub(crate) told_at: Instant, // its last event
+    pub(crate) described: bool,  // the response says what it was asked for and who serves it
     pub(crate) on_end: Option<Remember>,
     pub(crate) forgotten: Option<Remembered>, // for what was remembered
     pub(crate) ticket: Option<Ticket>,        // none: it was begun by an earlier process
@@ -108,6 +109,7 @@ impl Turn {
             origin: None,
             past: Past::default(),
             timing: Timing::default(),
+            told_at: Instant::now(),
             described: false,
             on_end: None,
             forgotten: None,
@@ -129,15 +131,13 @@ impl Turn {
     pub async fn run(mut self, mut prepared: Prepared, mut controls: mpsc::Receiver<Control>) {
         loop {
             self.server.registry.started(&self.running);
-            if !self.admitted(&mut controls).await {
+            let begins = self.admitted(&mut controls).await
+                && self.warmed(&mut prepared.session.warming, &mut controls).await;
+            if !begins {
                 // A sequence that was never begun has nothing to keep.
                 let begun = Some(prepared.given_up()).filter(|session| !session.tokens.is_empty());
                 begun.into_iter().for_each(|session| self.model.rest(session));
                 return;
-            }
-            // A warm-up may still be under way.
-            if let Some(generation) = prepared.session.warming.take() {
-                while generation.next_event().await.is_some() {}
             }
             let session = match self.request.generate {
                 true => self.leg(prepared, &mut controls).await,
@@ -161,6 +161,12 @@ impl Turn {
 
     /// Prefills in the background; the answer is there at once.
     async fn warm(&mut self, prepared: Prepared) -> Option<Session> {
+        if prepared.tokens.is_empty() {
+            self.tell_begun();
+            self.account(0, Counts::default(), None, 0);
+            self.end(Status::Completed, None);
+            return None;
+        }
         let generation = self.generate(&prepared, &[], 0);
         self.tell_begun();
         let items = self.conversation.items.len();

@@ -45,8 +45,9 @@ impl ChatRequest {
         };
         only_one(&mut fields)?;
         let include_usage = include_usage(&mut fields)?;
-        fields.allow(&["user", "safety_identifier", "modalities", "store", "verbosity"]);
-        let ignored = fields.unasked().collect();
+        fields.allow(&["user", "safety_identifier"]);
+        let mut ignored = fields.unusual(&[("modalities", json!(["text"])), ("store", json!(false))]);
+        ignored.extend(fields.unasked());
         Ok(ChatRequest { request: Request { ignored, ..request }, include_usage })
     }
 }

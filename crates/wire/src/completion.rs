@@ -40,8 +40,9 @@ impl CompletionRequest {
         only_one(&mut fields)?;
         let echo = fields.flag("echo")?.unwrap_or(false);
         let include_usage = include_usage(&mut fields)?;
-        fields.allow(&["user", "best_of"]);
-        let ignored = fields.unasked().collect();
+        fields.allow(&["user"]);
+        let mut ignored = fields.unusual(&[("best_of", json!(1))]);
+        ignored.extend(fields.unasked());
         Ok(CompletionRequest { request: Request { ignored, ..request }, echo, include_usage })
     }
 }

@@ -139,6 +139,12 @@ impl<'a> Fields<'a> {
         self.asked.extend_from_slice(keys);
     }
 
+    /// These fields, where they say something else than what is done anyway.
+    pub fn unusual(&mut self, usual: &[(&'static str, Value)]) -> Vec<String> {
+        let others = usual.iter().filter(|(key, usual)| self.value(key).is_some_and(|value| value != usual));
+        others.map(|(key, _)| (*key).to_owned()).collect()
+    }
+
     /// Fields that nobody has asked for, with their paths.
     pub fn unasked(&self) -> impl Iterator<Item = String> + '_ {
         let unasked =

@@ -141,6 +141,22 @@ fn ignored_fields_are_named() {
     assert_eq!(ignored(body), named);
 }
 
+/// The same of the older forms.
+#[test]
+fn ignored_fields_of_chat_and_completions_are_named() {
+    let chat = |body: Value| ChatRequest::parse(&body).unwrap().request.ignored;
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let usual =
+        json!({"messages": messages, "user": "u", "store": false, "modalities": ["text"], "verbosity": null});
+    assert_eq!(chat(usual), [""; 0]);
+    let unusual =
+        json!({"messages": messages, "store": true, "modalities": ["text", "audio"], "verbosity": "low"});
+    assert_eq!(chat(unusual), ["modalities", "store", "verbosity"]);
+    let completion = |body: Value| CompletionRequest::parse(&body).unwrap().request.ignored;
+    assert_eq!(completion(json!({"prompt": "hi", "user": "u", "best_of": 1})), [""; 0]);
+    assert_eq!(completion(json!({"prompt": "hi", "best_of": 3, "colour": "red"})), ["best_of", "colour"]);
+}
+
 #[test]
 fn how_long_a_response_waits_for_its_reader_has_bounds() {
     let parse = |seconds: &str, store: bool| {

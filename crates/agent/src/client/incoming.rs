@@ -125,6 +125,12 @@ impl Refusal {
     }
 }
 
+/// Why a WebSocket takes no more requests, if the event says so: not the request's fault, nor the server's.
+pub fn ended_connection(event: &Value) -> Option<String> {
+    let ended = event["error"]["code"] == "websocket_connection_limit_reached";
+    ended.then(|| Refusal::read(None, event).message)
+}
+
 impl Incoming {
     /// Of one event. What is not as it should be counts as nothing.
     pub fn read(event: &Value) -> Incoming {

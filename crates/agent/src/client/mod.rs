@@ -193,6 +193,10 @@ impl Client {
             self.link = Link::None;
         }
         let event = outcome?;
+        if let Some(why) = incoming::ended_connection(&event) {
+            self.link = Link::None;
+            return Err(ClientError::Lost { why });
+        }
         self.last_event = event["sequence_number"].as_u64().or(self.last_event);
         let mut incoming = Incoming::read(&event);
         thoughts::sign(&mut incoming, &self.author);
@@ -287,6 +291,34 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         let _socket = tokio_tungstenite::accept_async(stream).await.unwrap();
         std::future::pending::<()>().await;
+    }
+
+    /// Tells the first connection that its time is over.
+    async fn serve_for_an_hour(listener: TcpListener) {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+        let error = json!({"type": "error", "status": 400,
+            "error": {"code": "websocket_connection_limit_reached", "message": "open another one"}});
+        futures_util::SinkExt::send(&mut socket, error.to_string().into()).await.unwrap();
+        drop(socket);
+        let (stream, _) = listener.accept().await.unwrap();
+        let _socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+        std::future::pending::<()>().await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_time_is_over_is_one_that_was_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut provider = Provider::new("p", &format!("http://{}/v1", listener.local_addr().unwrap()));
+        provider.websockets = true;
+        tokio::spawn(serve_for_an_hour(listener));
+        let mut client = Client::new(provider, "s");
+        client.connect().await.unwrap();
+        let error = client.next().await.unwrap_err();
+        assert_eq!(error, ClientError::Lost { why: "open another one".to_owned() });
+        assert!(error.passes() && !client.remembers(), "the whole conversation is sent again");
+        client.connect().await.unwrap();
+        assert!(client.remembers());
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Instant;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
@@ -61,21 +61,40 @@ impl Server {
         args: &[&str],
         variables: &[(&str, &str)],
     ) -> Server {
-        let lines: Vec<Value> = lines
-            .iter()
-            .map(|(said, answer)| {
-                let cue = format!("{said}<|im_end|>\n<|im_start|>assistant\n");
-                serde_json::json!({"cue": cue, "answer": format!("{answer}<|im_end|>")})
-            })
-            .collect();
-        let script = home.path().join("script.json");
-        std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
-        let script = script.to_str().unwrap().to_owned();
+        let script = script(home.path(), lines, rate);
         Server::start_with(home, &[&["--scripted", &script], args].concat(), variables)
     }
 
     pub fn start_in(home: tempfile::TempDir, args: &[&str]) -> Server {
         Server::start_with(home, args, &[])
+    }
+
+    /// One that a limit on the size of files does not kill: writing fails, as on a disk that is full or broken.
+    pub fn scripted_with_a_weak_disk(lines: &[(&str, &str)], rate: f64) -> Server {
+        use std::os::unix::process::CommandExt;
+        let home = tempfile::tempdir().unwrap();
+        let script = script(home.path(), lines, rate);
+        let mut command = command(home.path(), &["--scripted", &script], &[]);
+        // SAFETY: ignoring a signal is all that is done between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                Ok(())
+            })
+        };
+        let (child, address) = listening(command, home.path());
+        let key = read_key(home.path());
+        Server { child, address, key, home }
+    }
+
+    /// No file of the server grows beyond so many bytes; none: as large as they like.
+    pub fn limit_files(&self, bytes_max: Option<u64>) {
+        let most = bytes_max.unwrap_or(libc::RLIM_INFINITY);
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the limit is read only, and the child has not been waited for.
+        let outcome =
+            unsafe { libc::prlimit(self.pid() as i32, libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) };
+        assert_eq!(outcome, 0);
     }
 
     fn start_with(home: tempfile::TempDir, args: &[&str], variables: &[(&str, &str)]) -> Server {
@@ -143,17 +162,7 @@ impl Server {
 
     /// Sends exactly these headers, and those without which there is no request if they are not among them.
     pub fn open(&self, line: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let length = body.len().to_string();
-        let needed = [("Host", self.address.as_str()), ("Connection", "close"), ("Content-Length", &length)];
-        let given = |name: &str| headers.iter().any(|(own, _)| *own == name);
-        let mut head = format!("{line} HTTP/1.1\r\n");
-        for (name, value) in needed.iter().filter(|(name, _)| !given(name)).chain(headers) {
-            head += &format!("{name}: {value}\r\n");
-        }
-        stream.write_all((head + "\r\n" + body).as_bytes()).unwrap();
-        stream
+        open(&self.address, line, headers, body)
     }
 
     /// The same, with the answer.
@@ -170,21 +179,43 @@ impl Server {
 
     /// With more headers in the upgrade.
     pub fn socket_with(&self, headers: &[(&'static str, &str)]) -> Socket {
-        let mut request = format!("ws://{}/v1/responses", self.address).into_client_request().unwrap();
-        let bearer = format!("Bearer {}", self.key).parse().unwrap();
-        request.headers_mut().insert("authorization", bearer);
-        for (name, value) in headers {
-            request.headers_mut().insert(*name, value.parse().unwrap());
-        }
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let (socket, _) = tungstenite::client(request, stream).unwrap();
-        Socket { socket }
+        Socket::open(&self.address, &self.key, headers)
     }
+}
+
+/// The file that has a scripted model say these things, so many tokens a second.
+pub fn script(folder: &Path, lines: &[(&str, &str)], rate: f64) -> String {
+    let line = |(said, answer): &(&str, &str)| {
+        let cue = format!("{said}<|im_end|>\n<|im_start|>assistant\n");
+        serde_json::json!({"cue": cue, "answer": format!("{answer}<|im_end|>")})
+    };
+    let lines: Vec<Value> = lines.iter().map(line).collect();
+    let script = folder.join("script.json");
+    std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
+    script.to_str().unwrap().to_owned()
+}
+
+/// Sends a request with exactly these headers, and those without which there is none.
+pub fn open(address: &str, line: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let length = body.len().to_string();
+    let needed = [("Host", address), ("Connection", "close"), ("Content-Length", &length)];
+    let given = |name: &str| headers.iter().any(|(own, _)| *own == name);
+    let mut head = format!("{line} HTTP/1.1\r\n");
+    for (name, value) in needed.iter().filter(|(name, _)| !given(name)).chain(headers) {
+        head += &format!("{name}: {value}\r\n");
+    }
+    stream.write_all((head + "\r\n" + body).as_bytes()).unwrap();
+    stream
 }
 
 /// Starts a server and waits until it listens.
 fn launch(home: &Path, args: &[&str], variables: &[(&str, &str)]) -> (Child, String) {
+    listening(command(home, args, variables), home)
+}
+
+fn command(home: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command {
     model_file();
     let mut command = flint();
     command.args(["serve", "--port", "0"]).args(args).env("FLINT_HOME", home);
@@ -192,6 +223,10 @@ fn launch(home: &Path, args: &[&str], variables: &[(&str, &str)]) -> (Child, Str
     if !args.contains(&"-m") {
         command.args(["-m", MODEL]);
     }
+    command
+}
+
+fn listening(mut command: Command, home: &Path) -> (Child, String) {
     let said = home.join("said");
     let errors = OpenOptions::new().create(true).append(true).open(&said).unwrap();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
@@ -294,6 +329,19 @@ pub struct Socket {
 }
 
 impl Socket {
+    pub fn open(address: &str, key: &str, headers: &[(&'static str, &str)]) -> Socket {
+        let mut request = format!("ws://{address}/v1/responses").into_client_request().unwrap();
+        let bearer = format!("Bearer {key}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (socket, _) = tungstenite::client(request, stream).unwrap();
+        Socket { socket }
+    }
+
     pub fn send(&mut self, frame: &Value) {
         self.send_text(&frame.to_string());
     }

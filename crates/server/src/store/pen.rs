@@ -56,13 +56,11 @@ impl Pen {
         }
         match &mut self.place {
             Place::Log(registry) => {
-                for frame in frames {
-                    // Who reads the last event may ask for it again, and must not find it running.
-                    if frame.last {
-                        registry.ended(&self.running.id);
-                    }
-                    self.running.log.push(frame);
+                // Who reads the last event may ask for it again, and must not find it running.
+                if frames.iter().any(|frame| frame.last) {
+                    registry.ended(&self.running.id);
                 }
+                self.running.log.push(frames);
                 None
             }
             Place::Store { tape, .. } => {

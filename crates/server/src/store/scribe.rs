@@ -36,11 +36,12 @@ impl Scribe {
     pub fn round(&mut self, entries: Vec<Entry>) {
         let grown = entries.iter().any(|entry| changes_size(&entry.write));
         let results = self.commit(&entries);
-        let committed = results.iter().any(Result::is_ok);
+        let (committed, orphans) = (results.iter().any(Result::is_ok), self.orphans.len());
         for (entry, result) in entries.into_iter().zip(results) {
             self.conclude(entry, result);
         }
-        if committed {
+        // A new one may be all that the store has no room for.
+        if committed || self.orphans.len() > orphans {
             self.bury_orphans();
         }
         if grown {
@@ -83,16 +84,14 @@ impl Scribe {
             // Whoever waited may have gone.
             (Then::Answer(answer), _) => drop(answer.send(result)),
             (Then::Publish(running), Write::Append(Append { id, frames, .. })) => {
-                let lost = result.err();
-                for frame in frames {
-                    let last = frame.last;
-                    running.log.push(match &lost {
-                        Some(error) if last => with_loss(frame, error),
-                        _ => frame,
-                    });
-                    if last {
-                        self.ended(&id);
-                    }
+                let (lost, last) = (result.err(), frames.iter().any(|frame| frame.last));
+                let told = |frame: Frame| match &lost {
+                    Some(error) if frame.last => with_loss(frame, error),
+                    _ => frame,
+                };
+                running.log.push(frames.into_iter().map(told).collect());
+                if last {
+                    self.ended(&id);
                 }
             }
             (Then::Publish(_), Write::Begin(_) | Write::Delete { .. }) => {}

@@ -213,6 +213,28 @@ fn an_empty_file_is_brought_up_to_date() {
 }
 
 #[test]
+fn a_file_of_an_older_flint_keeps_what_is_in_it() {
+    let place = Place::new();
+    let older = rusqlite::Connection::open(place.path()).unwrap();
+    older.execute_batch(include_str!("../migrations/1_responses.sql")).unwrap();
+    let insert = "insert into responses values (7, 'resp_old', 1, 'completed', 'm', 'w', 5, 0, null, null, '[1]', \
+        '{\"old\":1}', '{}', x'01000000')";
+    older.execute_batch(insert).unwrap();
+    older.pragma_update(None, "user_version", 1).unwrap();
+    drop(older);
+    let store = place.open(MIB);
+    assert_eq!(store.kept("resp_old", MINE).unwrap().unwrap().response, "{\"old\":1}");
+    finished(&store, "resp_new", 1).unwrap();
+    drop(store);
+    // What came with later versions is there, and nothing is done twice.
+    let today = database::open(&place.path()).unwrap();
+    let count = |table: &str| -> i64 {
+        today.query_row(&format!("select count(*) from {table}"), [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((count("responses"), count("keys"), count("usage")), (2, 0, 0));
+}
+
+#[test]
 fn a_file_of_a_newer_flint_is_left_alone() {
     let place = Place::new();
     drop(place.open(MIB));

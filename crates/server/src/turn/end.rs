@@ -30,7 +30,8 @@ impl Turn {
                 self.writer.interrupt();
                 self.close();
             }
-            How::Steered(items, successor) => {
+            How::Steered(items) => {
+                let successor = self.promise_successor();
                 let metadata = &mut self.writer.response.metadata;
                 metadata.insert("flint.successor".into(), successor.id.clone().into());
                 self.write_end(Status::Incomplete, Some(Incomplete::Steered));
@@ -47,6 +48,13 @@ impl Turn {
             None => Leg::Over(Some(session)),
             Some((items, successor)) => self.succeed(session, items, successor),
         }
+    }
+
+    /// From now on who reads this response knows that another one follows.
+    fn promise_successor(&self) -> Arc<Running> {
+        let (controls, store) = (self.running.controls.clone(), self.running.store.clone());
+        let successor = Arc::new(Running::new(self.tenant, controls, store));
+        self.running.successor.get_or_init(|| successor).clone()
     }
 
     /// The session after the response to the first `asked` items: its tokens say exactly what the response's items
@@ -198,6 +206,9 @@ impl Turn {
     /// Lets go of the events that were written since the last time, as one whole.
     pub(super) fn flush(&mut self) {
         let frames = self.writer.take();
+        if !frames.is_empty() {
+            self.told_at = Instant::now();
+        }
         let response = &self.writer.response;
         self.pen.write(frames, || ending(response));
     }

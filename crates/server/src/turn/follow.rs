@@ -1,15 +1,14 @@
 //! The model's tokens, as they come, to the events of a response, until one side ends it.
 
-use super::{Control, Running, Steered, Turn, engine_error};
+use super::{Control, Steered, Turn, engine_error};
 use crate::decode::{Decoder, Delta, Sampled};
 use crate::ids::new_id;
-use crate::limits::HEARTBEAT_SECONDS;
 use crate::store::Pen;
 use flint_engine::message::{Break, Counts, Event, FinishReason};
 use flint_engine::supervise::{Generation, Told};
 use flint_wire::{ApiError, Item};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// How the engine's part of a turn came to its end.
@@ -37,7 +36,7 @@ pub(super) enum How {
     StopString,
     Cancelled,
     Interrupted,
-    Steered(Vec<Arc<Item>>, Arc<Running>),
+    Steered(Vec<Arc<Item>>),
     Failed(ApiError),
 }
 
@@ -80,7 +79,7 @@ impl Turn {
         let abandoned = log.abandoned(self.grace());
         tokio::pin!(abandoned);
         let (counts, finished) = loop {
-            let heartbeat = tokio::time::sleep(Duration::from_secs(HEARTBEAT_SECONDS));
+            let heartbeat = tokio::time::sleep_until(self.silent_until().into());
             tokio::select! {
                 biased;
                 told = next_event(&self.pen, generation) => match told.map(|told| (told.event, told.at)) {
@@ -120,10 +119,8 @@ impl Turn {
                     stopping = Some(How::Cancelled);
                     self.stop(generation);
                 }
-                () = heartbeat => {
-                    self.writer.in_progress();
-                    self.flush();
-                }
+                // What says that a steer was accepted goes out with the end, not before.
+                () = heartbeat, if stopping.is_none() => self.beat(),
             }
         };
         self.timing.ended = Some(Instant::now());
@@ -132,6 +129,17 @@ impl Turn {
             (_, finished) => finished,
         };
         self.conclude(answer, how, counts, broke)
+    }
+
+    /// When it has said nothing for so long that its reader may give up. A token may say nothing for now, or for good.
+    pub(super) fn silent_until(&self) -> Instant {
+        self.told_at + self.server.pace.heartbeat
+    }
+
+    /// Lets the reader know that the response is still being made.
+    pub(super) fn beat(&mut self) {
+        self.writer.in_progress();
+        self.flush();
     }
 
     /// Takes one token into the answer.
@@ -175,7 +183,7 @@ impl Turn {
     /// What a control makes of the response: nothing, or its end.
     fn control(&mut self, control: Control, stopping: &mut Option<How>) -> Option<How> {
         match (control, stopping) {
-            (Control::Steer { items, answer }, Some(How::Steered(waiting, _))) => {
+            (Control::Steer { items, answer }, Some(How::Steered(waiting))) => {
                 waiting.extend(items);
                 self.writer.steer_accepted(&new_id("steer"));
                 let _ = answer.send(Steered::Accepted);
@@ -188,14 +196,11 @@ impl Turn {
                 None
             }
             (Control::Steer { items, answer }, None) => {
-                let (controls, store) = (self.running.controls.clone(), self.running.store.clone());
-                let successor = Arc::new(Running::new(self.tenant, controls, store));
-                let successor = self.running.successor.get_or_init(|| successor).clone();
                 // Told with the response's last events, at the next token: a process that dies before has promised
                 // nothing that the next one does not know of.
                 self.writer.steer_accepted(&new_id("steer"));
                 let _ = answer.send(Steered::Accepted);
-                Some(How::Steered(items, successor))
+                Some(How::Steered(items))
             }
             (Control::Steer { answer, .. }, Some(_)) => {
                 let _ = answer.send(Steered::Late);

@@ -75,7 +75,8 @@ impl Running {
         Tail::live(self.id.clone(), self.log.read(from), self.store.clone())
     }
 
-    /// The response that follows this one because it was steered; known before this one ends.
+    /// The response that follows this one because it was steered; known before this one's last event is told, and only if
+    /// it will be made.
     pub fn successor(&self) -> Option<Arc<Running>> {
         self.successor.get().cloned()
     }

@@ -1,9 +1,10 @@
-//! Between a response's creation and its first work: waiting until its model has a slot.
+//! Between a response's creation and its first work: waiting until its model has a slot, and its sequence is free.
 
 use super::{Control, Running, Steered, Turn};
-use crate::limits::{HEARTBEAT_SECONDS, QUEUE_TOLD_SECONDS};
+use crate::limits::QUEUE_TOLD_SECONDS;
 use crate::ticket::Ticket;
 use crate::truth;
+use flint_engine::supervise::Generation;
 use flint_wire::Status;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
@@ -67,7 +68,7 @@ impl Turn {
     /// Creates the response, once the engine has been asked: nobody waits for these words as for those that it makes.
     pub(super) fn tell_begun(&mut self) {
         self.describe();
-        if self.writer.next_number() == 0 {
+        if !self.is_told() {
             self.writer.created();
             self.writer.in_progress();
             self.flush();
@@ -92,8 +93,10 @@ impl Turn {
         tokio::pin!(abandoned);
         while let Some(position) = ticket.position() {
             let (said, at) = *told.get_or_insert_with(|| self.tell_position(position));
-            let again_s = if position == said { HEARTBEAT_SECONDS } else { QUEUE_TOLD_SECONDS };
-            let again = tokio::time::sleep_until((at + Duration::from_secs(again_s)).into());
+            let same = position == said;
+            let again =
+                if same { self.server.pace.heartbeat } else { Duration::from_secs(QUEUE_TOLD_SECONDS) };
+            let again = tokio::time::sleep_until((at + again).into());
             tokio::select! {
                 // The sender lives as long as the ticket.
                 _ = moves.changed() => {}
@@ -113,6 +116,40 @@ impl Turn {
         self.running.position.store(0, Ordering::Relaxed);
         self.writer.response.metadata.remove(POSITION);
         true
+    }
+
+    /// Until a warm-up of its sequence is over, if one is under way; false if nobody wants the response any more. What it
+    /// prefills is of use to the next turn all the same, so it goes on.
+    pub(super) async fn warmed(
+        &mut self,
+        warming: &mut Option<Generation>,
+        controls: &mut mpsc::Receiver<Control>,
+    ) -> bool {
+        let detached = self.request.background || self.past.resumed;
+        let log = self.running.log.clone();
+        let abandoned = log.abandoned(self.grace());
+        tokio::pin!(abandoned);
+        while let Some(generation) = &*warming {
+            let heartbeat = tokio::time::sleep_until(self.silent_until().into());
+            tokio::select! {
+                biased;
+                event = generation.next_event() => if event.is_none() { *warming = None },
+                Some(control) = controls.recv() => match control {
+                    Control::Steer { answer, .. } => drop(answer.send(Steered::Late)),
+                    Control::Cancel => return self.give_up(),
+                    Control::Interrupt => return self.interrupted(),
+                },
+                () = &mut abandoned, if !detached => return self.give_up(),
+                () = heartbeat => self.beat(),
+                // A long one is not waited for in silence.
+                () = std::future::ready(()), if !self.is_told() => self.tell_begun(),
+            }
+        }
+        true
+    }
+
+    fn is_told(&self) -> bool {
+        self.writer.next_number() > 0
     }
 
     fn tell_position(&mut self, position: usize) -> (usize, Instant) {

@@ -30,13 +30,23 @@ struct State {
     queued: usize,           // turns
 }
 
-/// The lane that a frame is for.
+/// The lane that a frame names.
 pub fn name(frame: &Frame) -> Option<String> {
     match frame {
         Frame::Create(create) => create.stream.clone(),
         Frame::Interrupt { stream, .. } | Frame::Cancel { stream, .. } | Frame::Steer { stream, .. } => {
             stream.clone()
         }
+    }
+}
+
+/// The response that a frame is about.
+pub fn response(frame: &Frame) -> Option<&str> {
+    match frame {
+        Frame::Create(_) => None,
+        Frame::Interrupt { response, .. } => Some(response),
+        Frame::Cancel { response, .. } => response.as_deref(),
+        Frame::Steer { previous, .. } => Some(previous),
     }
 }
 
@@ -48,9 +58,13 @@ impl Lane {
         Lane { connection, name, state, turns }
     }
 
+    pub fn makes(&self, response: &str) -> bool {
+        lock(&self.state).current.as_ref().is_some_and(|running| running.id == response)
+    }
+
     pub fn is_idle(&self) -> bool {
         let state = lock(&self.state);
-        state.current.is_none() && state.queued == 0
+        state.current.is_none() && state.queued == 0 && state.waiting.is_empty()
     }
 
     pub async fn frame(&self, frame: Frame) {
@@ -63,6 +77,9 @@ impl Lane {
     }
 
     async fn create(&self, create: Create) {
+        if let Err(error) = self.connection.check_age() {
+            return self.error(&error).await;
+        }
         lock(&self.state).queued += 1;
         self.connection.turns.send_modify(|turns| *turns += 1);
         if self.turns.try_send(create).is_err() {
@@ -149,11 +166,16 @@ async fn run(
 
 async fn turn(connection: &Connection, name: &Option<String>, state: &Mutex<State>, mut body: Value) {
     let mut arrived = Instant::now();
-    append_waiting(state, &mut body);
+    let waiting = std::mem::take(&mut lock(state).waiting);
+    append(&waiting, &mut body);
     let Connection { outlet, timed, .. } = connection;
     let mut running = match begin(connection, name, &body).await {
         Ok(running) => running,
-        Err(error) => return outlet.frame(error.frame(name.as_deref())).await,
+        Err(error) => {
+            // They go with the next turn, as they were to: the client may mend this one.
+            lock(state).waiting.splice(0..0, waiting);
+            return outlet.frame(error.frame(name.as_deref())).await;
+        }
     };
     loop {
         lock(state).current = Some(running.clone());
@@ -196,14 +218,17 @@ async fn begin(
     begun
 }
 
-/// Steers that had to wait for the outputs of calls come after them.
-fn append_waiting(state: &Mutex<State>, body: &mut Value) {
-    let waiting = std::mem::take(&mut lock(state).waiting);
-    if waiting.is_empty() {
-        return;
+/// Steers that had to wait for the outputs of calls come after them. Input that is none is refused by whoever reads it.
+fn append(waiting: &[Arc<Item>], body: &mut Value) {
+    let Some(fields) = body.as_object_mut().filter(|_| !waiting.is_empty()) else { return };
+    let input = fields.entry("input").or_insert(Value::Null);
+    match input {
+        Value::Null => *input = json!([]),
+        Value::String(text) => *input = json!([{"type": "message", "role": "user", "content": text}]),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {}
     }
-    if let Some(Value::Array(input)) = body.get_mut("input") {
-        input.extend(waiting.iter().map(|item| item.json.clone()));
+    if let Value::Array(items) = input {
+        items.extend(waiting.iter().map(|item| item.json.clone()));
     }
 }
 

@@ -11,9 +11,7 @@ mod watch;
 
 use crate::http::{App, Failed};
 use crate::keys::Holder;
-use crate::limits::{
-    LANES_MAX, REQUEST_BYTES_MAX, SOCKET_CLOSE_SECONDS_MAX, SOCKET_READ_BYTES, SOCKET_SECONDS_MAX,
-};
+use crate::limits::{LANES_MAX, REQUEST_BYTES_MAX, SOCKET_CLOSE_SECONDS_MAX, SOCKET_READ_BYTES};
 use crate::note::Note;
 use crate::server::{Memory, Server};
 use axum::Extension;
@@ -29,6 +27,7 @@ use lane::Lane;
 use outlet::Outlet;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// What the lanes of a connection share.
@@ -41,6 +40,7 @@ pub(super) struct Connection {
     pub timed: bool,                 // the client wants to know what its turns took
     pub traceparent: Option<String>, // of the upgrade
     pub turns: Turns,
+    is_old: AtomicBool, // it has been open for its time
 }
 
 /// How many turns of a connection wait or run.
@@ -50,8 +50,29 @@ impl Connection {
     /// Resolves when the server is to end and nothing is left to be done here.
     async fn drained(&self) {
         self.server.gate.drain.begun().await;
+        self.quiet().await;
+    }
+
+    /// Resolves when it has been open for its time and what ran then has ended, or has had its time too.
+    async fn expired(&self) {
+        let pace = self.server.pace;
+        tokio::time::sleep(pace.socket_open).await;
+        self.is_old.store(true, Ordering::Relaxed);
+        let _ = tokio::time::timeout(pace.socket_last_turns, self.quiet()).await;
+    }
+
+    /// Resolves when no turn waits or runs.
+    async fn quiet(&self) {
         // The sender lives as long as this.
         let _ = self.turns.subscribe().wait_for(|turns| *turns == 0).await;
+    }
+
+    /// A connection that has been open for its time takes no more turns.
+    fn check_age(&self) -> Result<(), ApiError> {
+        match self.is_old.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(too_old()),
+        }
     }
 }
 
@@ -80,8 +101,19 @@ pub async fn upgrade(
                 let (outlet, writing) = outlet::open(sink);
                 let (server, memory, tenant, turns) =
                     (app.server, Arc::default(), holder.tenant, Turns::new(0));
+                let is_old = AtomicBool::new(false);
                 serve(
-                    Connection { server, memory, tenant, outlet, is_codex, timed, traceparent, turns },
+                    Connection {
+                        server,
+                        memory,
+                        tenant,
+                        outlet,
+                        is_codex,
+                        timed,
+                        traceparent,
+                        turns,
+                        is_old,
+                    },
                     stream,
                     writing,
                 )
@@ -98,22 +130,29 @@ async fn serve(
     let _guest = connection.server.gate.drain.guest();
     let connection = Arc::new(connection);
     let mut writer = tokio::spawn(writing);
-    let life = tokio::time::timeout(Duration::from_secs(SOCKET_SECONDS_MAX), read(&connection, stream));
-    let life = tokio::select! {
-        life = life => life,
-        () = connection.drained() => Ok(()),
+    let last_frame = tokio::select! {
+        () = read(&connection, stream) => None,
+        () = connection.drained() => None,
+        () = connection.expired() => Some(too_old().frame(None)),
     };
-    if life.is_err() {
-        let message = "this connection has been open for its 60 minutes: open another one";
-        let error = ApiError::bad_request("websocket_connection_limit_reached", message);
-        connection.outlet.frame(error.frame(None)).await;
-    }
-    connection.outlet.close().await;
-    // One that does not read its last frames is not waited for. How the end comes makes no difference.
-    let limit = Duration::from_secs(SOCKET_CLOSE_SECONDS_MAX);
-    if tokio::time::timeout(limit, &mut writer).await.is_err() {
+    let end = async {
+        if let Some(frame) = last_frame {
+            connection.outlet.frame(frame).await;
+        }
+        connection.outlet.close().await;
+        // How the end comes makes no difference.
+        let _ = (&mut writer).await;
+    };
+    // One that does not read its last frames is not waited for.
+    if tokio::time::timeout(Duration::from_secs(SOCKET_CLOSE_SECONDS_MAX), end).await.is_err() {
         writer.abort();
     }
+}
+
+/// Clients know this code: they open another connection and send all they have.
+fn too_old() -> ApiError {
+    let message = "this connection has been open for as long as it may be: open another one";
+    ApiError::bad_request("websocket_connection_limit_reached", message)
 }
 
 /// Reads until the client is gone.
@@ -137,8 +176,16 @@ async fn read(connection: &Arc<Connection>, mut stream: SplitStream<WebSocket>) 
     }
 }
 
+/// The lane that makes the response which a frame is about, or else the one that the frame names: a steer names a response
+/// alone.
+fn lane_of(lanes: &HashMap<Option<String>, Lane>, frame: &Frame) -> Option<String> {
+    let makes = |response: &str| lanes.iter().find(|(_, lane)| lane.makes(response)).map(|(name, _)| name);
+    let found = lane::response(frame).and_then(makes);
+    found.cloned().unwrap_or_else(|| lane::name(frame))
+}
+
 async fn hand_over(connection: &Arc<Connection>, lanes: &mut HashMap<Option<String>, Lane>, frame: Frame) {
-    let name = lane::name(&frame);
+    let name = lane_of(lanes, &frame);
     if !lanes.contains_key(&name) {
         lanes.retain(|_, lane| !lane.is_idle());
         if lanes.len() >= LANES_MAX {
