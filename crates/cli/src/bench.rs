@@ -91,8 +91,10 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     let (read, int8) = (read_bandwidth(threads).unwrap_or(0.0), int8_peak(threads));
     let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(KV_TOKENS)), ..model.clone() };
     let bytes = file_bytes(&path);
-    match Chosen::of(model, &path)? {
-        Chosen::Cpu => {
+    let device = Chosen::of(config, model, &path)?;
+    device.tell();
+    match device {
+        Chosen::Cpu { .. } => {
             let loaded = worker::load(&pool, &path, worker::cpu(model)?)?;
             let shape = ModelFile::open(&path)?.config;
             let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);

@@ -12,6 +12,7 @@ pub struct Config {
     pub home: PathBuf, // what the user sets, and their key
     pub store: Store,
     pub endpoints: Endpoints,
+    pub toolkits: Vec<PathBuf>, // where CUDA's libraries may lie
     pub telemetry: Telemetry,
     pub colour: bool,                       // where there is a terminal
     pub user: PathBuf,                      // their own folder
@@ -49,6 +50,7 @@ impl Config {
                 hub_token: text("HF_TOKEN"),
                 python: path("FLINT_PYTHON").unwrap_or_else(|| "python3".into()),
             },
+            toolkits: toolkits(),
             data: path("FLINT_HOME").unwrap_or_else(|| data_home().join("flint")),
             home: path("FLINT_HOME").unwrap_or_else(|| config_home().join("flint")),
             telemetry: Telemetry {
@@ -70,6 +72,12 @@ impl Config {
     pub fn variable(&self, name: &str) -> Option<String> {
         text(name)
     }
+}
+
+fn toolkits() -> Vec<PathBuf> {
+    let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(path);
+    let all = named.chain(["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from));
+    all.flat_map(|toolkit| ["lib64", "lib"].map(|folder| toolkit.join(folder))).collect()
 }
 
 fn cache_home() -> PathBuf {

@@ -1,12 +1,13 @@
 //! `flint doctor`: what was found, what is missing, and how to get it.
 
 use crate::config::Config;
+use crate::device::compiler_found;
 use crate::error::CliError;
 use crate::estimate::{Place, Verdict};
 use crate::models::places;
 use crate::progress::Spinner;
 use flint_engine::device::cpu::{Isa, default_threads};
-use flint_engine::device::cuda::{Card, CudaError, Listed, compiler_present};
+use flint_engine::device::cuda::{Card, CudaError, Listed};
 use flint_models::ModelName;
 use flint_models::catalogue;
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::process::{Command, Stdio};
 pub fn doctor(config: &Config) -> Result<(), CliError> {
     let spinner = Spinner::new("looking around");
     let places = places();
-    let mut checks = vec![processor(), memory(&places), huge_pages(), gpu()];
+    let mut checks = vec![processor(), memory(&places), huge_pages(), gpu(config)];
     checks.extend(speeds(&places));
     checks.extend([python(config), folder(config), models(config)]);
     drop(spinner);
@@ -74,7 +75,7 @@ fn huge_pages() -> Check {
     note("huge pages", chosen, format!("A third more bandwidth: echo madvise | sudo tee {path}"))
 }
 
-fn gpu() -> Check {
+fn gpu(config: &Config) -> Check {
     let cards = match Card::list() {
         Ok(cards) if !cards.is_empty() => cards,
         Err(error @ CudaError::Driver { .. }) => return note("gpu", error.to_string(), "The CPU is used."),
@@ -87,7 +88,7 @@ fn gpu() -> Check {
     if !cards.iter().any(|card| card.check().is_ok()) {
         return note("gpu", shown.join("; "), "Flint needs sm_80 or later; the CPU is used.");
     }
-    if !compiler_present() {
+    if !compiler_found(config) {
         return note("gpu", shown.join("; "), CudaError::NoCompiler.to_string());
     }
     found("gpu", shown.join("; "))

@@ -73,7 +73,7 @@ pub fn quantize(config: &Config, model: &ModelArgs, args: &QuantizeArgs) -> Resu
             BitsName::Q4 => Bits::Four,
         },
         again: args.again,
-        lies: lies(model, &source)?,
+        lies: lies(config, model, &source)?,
     };
     let begun = Instant::now();
     let done = write(&file, recipe, model, &to)?;
@@ -103,11 +103,11 @@ pub fn quantize(config: &Config, model: &ModelArgs, args: &QuantizeArgs) -> Resu
 }
 
 /// As the device reads them; that of a card can be made where there is none.
-fn lies(model: &ModelArgs, source: &Path) -> Result<Lies, CliError> {
+fn lies(config: &Config, model: &ModelArgs, source: &Path) -> Result<Lies, CliError> {
     Ok(match model.device {
         DeviceName::Cuda => Lies::Tiles,
-        DeviceName::Cpu | DeviceName::Auto => match Chosen::of(model, source)? {
-            Chosen::Cpu => Lies::Panels,
+        DeviceName::Cpu | DeviceName::Auto => match Chosen::of(config, model, source)? {
+            Chosen::Cpu { .. } => Lies::Panels,
             Chosen::Cuda(_) => Lies::Tiles,
         },
     })

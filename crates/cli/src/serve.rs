@@ -134,12 +134,13 @@ fn open(config: &Config, args: &ModelArgs, listener: Listener) -> Result<(Model,
     let spinner = Spinner::new(format!("loading {name}"));
     let file = ModelFile::open(&path)?;
     let text = ModelText::read(&file)?;
-    let device = Chosen::of(args, &path)?;
+    let device = Chosen::of(config, args, &path)?;
     let truth = truth(&name, &path, &file, args, &device)?;
     let context = file.config.context.try_into().unwrap_or(u32::MAX);
     drop(file);
     let supervisor = Supervisor::start_heard(worker(args, &path, &device)?, Options::default(), listener)?;
     drop(spinner);
+    device.tell();
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let facts = Facts::new(&name, &text, context, created);
     Ok((Model::new(name, text, supervisor.handle(), truth, facts), supervisor))
@@ -164,6 +165,7 @@ fn truth(
         },
         engine: format!("flint {}", env!("CARGO_PKG_VERSION")),
         speculation: args.speculates(),
+        fallback: device.fallback(),
     })
 }
 

@@ -29,9 +29,11 @@ impl Session {
         let file = ModelFile::open(&path)?;
         let text = ModelText::read(&file)?;
         drop(file);
-        let command = worker(args, &path, &Chosen::of(args, &path)?)?;
+        let device = Chosen::of(config, args, &path)?;
+        let command = worker(args, &path, &device)?;
         let supervisor = Supervisor::start(command, Options::default())?;
         drop(spinner);
+        device.tell();
         Ok(Session { name, text, speculate: args.speculates(), supervisor })
     }
 

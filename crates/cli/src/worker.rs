@@ -2,12 +2,12 @@
 
 use crate::args::{ModelArgs, Precision, WorkerArgs};
 use crate::config::Config;
-use crate::device::Chosen;
+use crate::device::{Chosen, compiler_found};
 use crate::error::CliError;
 use crate::scripted;
 use flint_engine::constrain::Vocabulary;
 use flint_engine::device::cpu::{Cpu, default_threads};
-use flint_engine::device::cuda::{Cuda, Way};
+use flint_engine::device::cuda::{Cuda, CudaError, Way};
 use flint_engine::device::{Device, DeviceError};
 use flint_engine::limits::KV_BLOCK_TOKENS;
 use flint_engine::load::ModelFile;
@@ -43,8 +43,8 @@ pub fn runner(config: &Config, args: &ModelArgs, path: &Path) -> Result<Box<dyn 
     if let Some(script) = &args.scripted {
         return Ok(Box::new(scripted::load(args, script, path)?));
     }
-    Ok(match Chosen::of(args, path)? {
-        Chosen::Cpu => Box::new(load(args, path, cpu(args)?)?),
+    Ok(match Chosen::of(config, args, path)? {
+        Chosen::Cpu { .. } => Box::new(load(args, path, cpu(args)?)?),
         Chosen::Cuda(_) => {
             let loaded = load(args, path, cuda(config, args)?)?;
             if let Some(why) = why_not_alone(loaded.device()) {
@@ -63,6 +63,9 @@ pub fn cpu(args: &ModelArgs) -> Result<Cpu, ModelError> {
 /// The first card; its compiled kernels are kept beside the models. A loaded model does the same for every batch of a
 /// shape, so batches are recorded.
 pub fn cuda(config: &Config, args: &ModelArgs) -> Result<Cuda, CliError> {
+    if !compiler_found(config) {
+        return Err(CudaError::NoCompiler.into());
+    }
     let device = Cuda::open(&config.cache.join("kernels"))?.replaying();
     Ok(match args.precision {
         Precision::Fast => device.fast(),

@@ -18,9 +18,14 @@ static_assert(HEAD_DIM == 64 || HEAD_DIM == 128, "the scale is known");
 constexpr int SOURCES = WARPS + 1; // of sums in a block: its warps, and the newest token
 
 struct AttentionShared {
-    u8 queries[2][DIM_PARTS][COLUMNS][PART_DIMS]; // high bytes, low bytes, in the order of the keys'
-    float factors[COLUMNS];                       // of the queries, and of scores
-    float key[HEAD_DIM];                          // of the newest token
+    union {
+        struct {
+            u8 queries[2][DIM_PARTS][COLUMNS][PART_DIMS]; // high bytes, low bytes, in the order of the keys'
+            float factors[COLUMNS];                       // of the queries, and of scores
+            float key[HEAD_DIM];                          // of the newest token
+        };
+        StagedVectors<1, LEVELS ? Q_ROWS : BLOCK_COLS> attended; // by warps that have merged, while others still do
+    };
     u16 values[SOURCES][GROUP_HEADS][HEAD_DIM + 8]; // means; of the newest token one for all heads; rows begin in different banks
     float2 weights[SOURCES][COLUMNS]; // largest score, sum of powers
 };
@@ -203,7 +208,7 @@ struct Attention {
     __device__ void run(Pieces& pieces) {
         prepare();
         block_sync();
-        if (warp_id() < GROUP_HEADS) score_newest(warp_id());
+        if (warp_id() >= WARPS - GROUP_HEADS) score_newest(WARPS - 1 - warp_id()); // the last warps have the fewest units
         if (split.newest() && warp_id() >= WARPS - 2) keep_newest(warp_id() - (WARPS - 2));
         attend(pieces);
         block_sync();

@@ -6,13 +6,6 @@
 // nothing of waiting (ring.cuh).
 // Read `make_tokens` at the end first.
 
-// `COUNT` staged vectors, and the sums of their blocks.
-template <int COUNT, int COLS> struct StagedVectors {
-    u8 values[COUNT][staged_bytes(COLS)];
-    float sums[COUNT][staged_blocks(COLS)];
-    __device__ Vector16 at(int index) const { return {values[index], sums[index]}; }
-};
-
 union Scratch {
     StagedVectors<1, (HIDDEN > Q_ROWS ? HIDDEN : Q_ROWS)> vector;
     StagedVectors<USED, FFN> inner;
@@ -135,65 +128,64 @@ __device__ inline float find_unit(float near) {
     return scale;
 }
 
-// Stages attention's outputs, as f16 or integers. Returns the value of 1.
+// Runs of a group of columns, and of so many groups that a warp has: a lane's part.
+constexpr int GROUP_RUNS = GROUP_BLOCKS * BLOCK_COLS / VALUES;
+__host__ __device__ constexpr int warp_runs(Stage stage) { return div_up(div_up(block_groups_max(stage), WARPS) * GROUP_RUNS, LANES); }
+
+// Stages attention's outputs. Returns the value of 1.
 __device__ inline float stage_attended(Tag tag) {
     static_assert(Q_ROWS <= THREADS * VALUES && Q_ROWS % VALUES == 0, "one run of values a thread");
-    const bool real = threadIdx.x < Q_ROWS / VALUES;
     const int first_of_warp = warp_id() * LANES * VALUES;
     if (first_of_warp < Q_ROWS) wait_gently(params.attended + first_of_warp, [&](u32 word) { return tag.in_halves(word); });
     uint4 words = make_uint4(0, 0, 0, 0);
-    if (real) {
+    if (threadIdx.x < Q_ROWS / VALUES) {
         do words = ask_words(params.attended + threadIdx.x * VALUES);
         while (!tag.in_halves(words));
     }
-    words = untagged_halves(words);
-    auto& to = shared.scratch.vector;
-    float unit = 1.f;
-    if constexpr (LEVELS) {
-        block_sync(); // other warps may still merge what lies in the same place
-        stage_halves(to.values[0], to.sums[0], threadIdx.x, words, stages(Q_ROWS));
-    } else {
-        const Values values = Values::of_halves(words);
-        const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
-        if (stages(Q_ROWS)) values.stage(to.values[0], threadIdx.x, levels_factor(most));
-        unit = most / LEVELS_MOST;
-    }
+    const Values values = Values::of_halves(untagged_halves(words));
+    const float most = block_sum_max(shared.of_warps, 0.f, values.largest()).y;
+    if (stages(Q_ROWS)) values.stage(shared.scratch.vector.values[0], threadIdx.x, levels_factor(most));
     block_sync();
-    return unit;
+    return most / LEVELS_MOST;
 }
 
-__device__ inline void stage_inner(Tag tag) {
-    constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, RUNS = div_up(USED * EXPERT_RUNS, THREADS);
-    uint4 words[RUNS];
-    const u16* from[RUNS];
-    bool missing[RUNS], some;
-#pragma unroll
-    for (int i = 0; i < RUNS; i++) {
-        const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
-        missing[i] = expert < USED && at < FFN;
-        from[i] = params.inner + expert * FFN + at;
-        words[i] = make_uint4(0, 0, 0, 0);
-    }
-    wait_gently(params.inner + min(warp_id() * LANES * VALUES, USED * FFN - 2), [&](u32 word) { return tag.in_halves(word); });
-    do {
-        some = false;
-#pragma unroll
-        for (int i = 0; i < RUNS; i++)
-            if (missing[i]) words[i] = ask_words(from[i]);
-#pragma unroll
-        for (int i = 0; i < RUNS; i++) {
-            missing[i] = missing[i] && !tag.in_halves(words[i]);
-            some |= missing[i];
-        }
-    } while (some);
+// Those of this warp's groups alone: nobody waits for what others need. Several warps may stage the same.
+__device__ inline void stage_attended_of_warp(Tag tag) {
+    const Range range = shared.plan.warp(OUT);
+    auto& to = shared.scratch.attention.attended;
+    stage_told<warp_runs(OUT)>(to.values[0], to.sums[0], tag, [&](int i) {
+        const int run = i * LANES + lane_id(), group = range.begin + run / GROUP_RUNS;
+        const int index = group % OutPack::GROUPS * GROUP_RUNS + run % GROUP_RUNS;
+        const bool real = group < range.end;
+        return ToldRun{real && index * VALUES < Q_ROWS ? params.attended + index * VALUES : nullptr, index, real};
+    });
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < RUNS; i++) {
-        const int run = i * THREADS + threadIdx.x;
-        stage_halves(shared.scratch.inner.values[0], shared.scratch.inner.sums[0], run, untagged_halves(words[i]),
-                     run < USED * EXPERT_RUNS);
+}
+
+// Inner values: by each warp those of its own groups, unless all of them together are much fewer. With a router, only where a
+// block needs all of them: having seen them says that everyone has chosen, and the router's sums can be forgotten.
+__device__ inline void stage_inner(Tag tag) {
+    constexpr int EXPERT_RUNS = staged_blocks(FFN) * BLOCK_COLS / VALUES, ALL_GROUPS = USED * DownPack::GROUPS;
+    constexpr bool NEEDS_ALL = stage_groups(DOWN) / GRID >= ALL_GROUPS;
+    auto& to = shared.scratch.inner;
+    if constexpr (2 * block_groups_max(DOWN) <= 3 * ALL_GROUPS && (NEEDS_ALL || !ROUTED)) {
+        const Range range = shared.plan.warp(DOWN);
+        stage_told<warp_runs(DOWN)>(to.values[0], to.sums[0], tag, [&](int i) {
+            const int run = i * LANES + lane_id(), group = range.begin + run / GROUP_RUNS;
+            const int expert = group / DownPack::GROUPS % USED, index = group % DownPack::GROUPS * GROUP_RUNS + run % GROUP_RUNS;
+            const bool real = group < range.end;
+            return ToldRun{real && index * VALUES < FFN ? params.inner + expert * FFN + index * VALUES : nullptr,
+                           expert * EXPERT_RUNS + index, real};
+        });
+        __syncwarp();
+    } else {
+        stage_told<div_up(USED * EXPERT_RUNS, THREADS)>(to.values[0], to.sums[0], tag, [&](int i) {
+            const int run = i * THREADS + threadIdx.x, expert = run / EXPERT_RUNS, at = run % EXPERT_RUNS * VALUES;
+            const bool real = expert < USED;
+            return ToldRun{real && at < FFN ? params.inner + expert * FFN + at : nullptr, run, real};
+        });
+        block_sync();
     }
-    block_sync();
 }
 
 // ---- Parts of stages
@@ -205,7 +197,7 @@ template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
         product_8bit<P>(pieces, range, shared.scratch.vector.values[0], shared.zeros,
                         [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
-    if (range.begin == range.end) shared.sums.put_nothing();
+    if (range.begin == range.end) shared.sums.put_nothing<STAGE>();
     block_sync();
 }
 
@@ -223,7 +215,7 @@ __device__ inline void multiply_scaled(Vector vector, Weight weight) {
         if (wide) multiply(Wide<P>());
     }
     if (!wide) multiply(P());
-    if (range.begin == range.end) shared.sums.put_nothing();
+    if (range.begin == range.end) shared.sums.put_nothing<STAGE>();
     block_sync();
 }
 
@@ -290,7 +282,7 @@ __noinline__ __device__ void qkv() {
     if constexpr (LEVELS) {
         const float near = stage_unscaled(input);
         mark(QKV_INPUT);
-        if (warp_id() == WARPS - 1) find_unit(near);
+        if (warp_id() == 0) find_unit(near); // which has the fewest groups
         multiply_scaled<QKV, QkvPack>();
         unit = shared.unit;
     } else {
@@ -327,10 +319,16 @@ __noinline__ __device__ void out() {
     const float scale = row.real ? params.out_scale[at] : 0.f;
     const float norm = ROUTED && row.real ? params.mixture_norm[at] : 0.f;
     const float bias = row.real && row.part == 0 ? params.out_bias[at] : 0.f;
-    const float unit = stage_attended(tag);
-    mark(OUT_INPUT);
-    if constexpr (LEVELS) multiply_scaled<OUT, OutPack>();
-    else multiply_8bit<OUT, OutPack>();
+    float unit = 1.f;
+    if constexpr (LEVELS) {
+        stage_attended_of_warp(tag);
+        mark(OUT_INPUT);
+        multiply_scaled<OUT, OutPack, 1>([](int) { return shared.scratch.attention.attended.at(0); }, [](int) { return 1.f; });
+    } else {
+        unit = stage_attended(tag);
+        mark(OUT_INPUT);
+        multiply_8bit<OUT, OutPack>();
+    }
     mark(OUT_PRODUCT);
     const float value = row.real ? shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias : 0.f;
     tell_share(&params.out_parts[row.part * HIDDEN + row.global()], value, row.real, tag);
@@ -351,7 +349,7 @@ __noinline__ __device__ void gate_up() {
     const int layer = now().layer;
     const Tag tag = now().tag();
     NormInput input(params.mixture_norm + layer * HIDDEN);
-    const bool chooses = warp_id() == WARPS - 1;
+    const bool chooses = warp_id() == (ROUTED ? WARPS - 1 : 0);
     Router router(params.router_bias + layer * EXPERTS);
     input.read(shared.x);
     input.add<OUT>(shared.x, params.out_parts, tag);

@@ -279,34 +279,33 @@ __device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zer
 // ---- Sums of a tile over the warps of a block
 
 struct TileSums {
-    static constexpr int AT_ONCE = 4, TILES = most_of_stages(warp_tiles_max);
-    float sums[WARPS][TILES][TILE_ROWS];
+    static constexpr int TILES = most_of_stages(warp_tiles_max);
+    float sums[2][WARPS][TILES][TILE_ROWS]; // by turns: a warp may be in the next stage while others still read
 
     // Takes a warp's sums of a tile: the first one it touches, or one after.
     template <Stage STAGE> __device__ void put(Range range, int tile, float2 sum) {
         const Lane lane;
         if (lane.t != 0) return;
-        float* at = sums[warp_id()][tile - range.begin / tile_groups(STAGE)];
+        float* at = sums[STAGE % 2][warp_id()][tile - range.begin / tile_groups(STAGE)];
         at[lane.g] = sum.x, at[lane.g + 8] = sum.y;
     }
 
     // A warp without pieces adds nothing, wherever it stands.
-    __device__ void put_nothing() {
-        if (lane_id() < TILE_ROWS) sums[warp_id()][0][lane_id()] = 0.f;
+    template <Stage STAGE> __device__ void put_nothing() {
+        if (lane_id() < TILE_ROWS) sums[STAGE % 2][warp_id()][0][lane_id()] = 0.f;
     }
 
     // A row's sum over all warps, in their order.
     template <Stage STAGE> __device__ float row(const Plan& plan, const Row& row) const {
         const TileWarps warps = plan.tiles[STAGE][row.index];
-        float sum = sums[warps.first][warps.place][row.in_tile];
-#pragma unroll 1
-        for (int first = warps.first + 1; first <= warps.last; first += AT_ONCE) {
-            float parts[AT_ONCE];
+        const auto& of_warps = sums[STAGE % 2];
+        float sum = of_warps[warps.first][warps.place][row.in_tile];
+        if (warps.first == warps.last) return sum;
+        float others[WARPS - 1]; // all asked for at once
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) parts[i] = sums[min(first + i, WARPS - 1)][0][row.in_tile];
+        for (int i = 0; i < WARPS - 1; i++) others[i] = of_warps[min(warps.first + 1 + i, WARPS - 1)][0][row.in_tile];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) sum += first + i <= warps.last ? parts[i] : 0.f;
-        }
+        for (int i = 0; i < WARPS - 1; i++) sum += warps.first + 1 + i <= warps.last ? others[i] : 0.f;
         return sum;
     }
 };

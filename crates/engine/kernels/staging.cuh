@@ -6,6 +6,13 @@ constexpr float LEVELS_MOST = 32512.f; // 127 * 256: the largest 16-bit value wh
 __host__ __device__ constexpr int staged_blocks(int cols) { return div_up(cols / BLOCK_COLS, GROUP_BLOCKS) * GROUP_BLOCKS; }
 __host__ __device__ constexpr int staged_bytes(int cols) { return staged_blocks(cols) * 64; }
 
+// `COUNT` staged vectors, and the sums of their blocks.
+template <int COUNT, int COLS> struct StagedVectors {
+    u8 values[COUNT][staged_bytes(COLS)];
+    float sums[COUNT][LEVELS ? staged_blocks(COLS) : 1];
+    __device__ Vector16 at(int index) const { return {values[index], sums[index]}; }
+};
+
 // What blocks add to the residual stream travels as f16, in parts of this: half of the bytes that every block asks for, and large
 // enough for what some models have there.
 constexpr float SHARE_UNIT = 16.f;
@@ -108,6 +115,37 @@ __device__ inline float2 block_sum_max(float2 (&of_warps)[WARPS], float sum, flo
 }
 
 __device__ inline float levels_factor(float most) { return most > 0.f ? quotient(LEVELS_MOST, most) : 0.f; }
+
+// Runs of what other blocks tell as f16, eight values each.
+struct ToldRun {
+    const u16* from; // null: zeros
+    int index;       // where it is staged
+    bool real;       // whether it is
+};
+
+// Waits for this thread's runs, of which `locate` says what the i-th is, and stages them. Whole warps call it.
+template <int COUNT, class Locate> __device__ inline void stage_told(u8* vector, float* sums, Tag tag, Locate locate) {
+    ToldRun runs[COUNT];
+    uint4 words[COUNT];
+    bool missing[COUNT], some;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) runs[i] = locate(i), missing[i] = runs[i].from != nullptr, words[i] = make_uint4(0, 0, 0, 0);
+    wait_gently(runs[0].from, [&](u32 word) { return tag.in_halves(word); });
+    do {
+        some = false;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            if (missing[i]) words[i] = ask_words(runs[i].from);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            missing[i] = missing[i] && !tag.in_halves(words[i]);
+            some |= missing[i];
+        }
+    } while (some);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) stage_halves(vector, sums, runs[i].index, untagged_halves(words[i]), runs[i].real);
+}
 
 // A thread's part of the residual stream and of the norm's weight. Threads past the end have zeros.
 struct NormInput {

@@ -47,10 +47,10 @@ __device__ inline u32 ask_word(const void* at) {
     return word;
 }
 
-// One lane asks for one word of what its warp needs until it is there. All blocks asking for everything would keep the
-// second-level cache busy while others still need it.
+// One lane asks for one word of what its warp needs, if there is any, until it is there. All blocks asking for everything would
+// keep the second-level cache busy while others still need it.
 template <class There> __device__ inline void wait_gently(const void* at, There there) {
-    if (lane_id() == 0)
+    if (lane_id() == 0 && at != nullptr)
         while (!there(ask_word(at))) {}
     __syncwarp();
 }

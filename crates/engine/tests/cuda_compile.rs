@@ -2,29 +2,22 @@
 
 mod common;
 
-use flint_engine::device::cuda::{Shape, compile_operations, machine_code};
+use flint_engine::device::cuda::{Shape, compile_operations, find_compiler, machine_code};
 use flint_engine::load::MadeUp;
 use flint_engine::model::config::{Rope, RopePairs};
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 
-/// Loads the compiler by its path: whoever asks for it by its name then finds it.
+/// NVRTC where pip puts it: whoever asks for it by its name then finds it.
 fn load_compiler() {
-    for name in ["libnvrtc-builtins.so.13.0", "libnvrtc.so.13"] {
-        let path = common::fetched("nvrtc/nvidia/cu13/lib").join(name);
-        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a library of NVIDIA's, whose start-up code does nothing but set it up.
-        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-        assert!(!library.is_null(), "{path:?} cannot be loaded");
-    }
+    assert!(find_compiler(&[common::fetched("nvrtc/nvidia/cu13/lib")]));
 }
 
-/// The operations of the general path, with heads of the usual and of the largest length.
+/// The operations of the general path, with heads of the usual lengths, and for one of them of the largest. `sm_120a` is what a card of
+/// sm_120 is asked for.
 #[test]
 fn operations_compile_for_every_card_that_can_run_them() {
     load_compiler();
-    for arch in ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"] {
-        let heads: &[usize] = if arch == "sm_80" { &[128, 256] } else { &[64] };
+    for arch in ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120", "sm_120a"] {
+        let heads: &[usize] = if arch == "sm_80" { &[64, 128, 256] } else { &[64, 128] };
         compile_operations(arch, heads, None).unwrap_or_else(|error| panic!("{arch}: {error}"));
     }
 }

@@ -41,6 +41,7 @@ pub struct Truth {
     pub device: String,
     pub engine: String, // name and version
     pub speculation: bool,
+    pub fallback: Option<String>, // what took the place of what, and why
 }
 
 /// What clients should know before they ask.

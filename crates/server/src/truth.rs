@@ -51,7 +51,7 @@ pub fn served(model: &Model, request: &Request, held: &Held) -> Map<String, Valu
         ("flint.device", &model.truth.device),
         ("flint.engine", &model.truth.engine),
         ("flint.speculation", if model.truth.speculation { "on" } else { "off" }),
-        ("flint.fallback", "none"),
+        ("flint.fallback", model.truth.fallback.as_deref().unwrap_or("none")),
         ("flint.service_tier", request.tier.name()),
     ];
     let mut metadata = request.metadata.clone();

@@ -17,6 +17,7 @@ use flint_engine::quant::Format;
 use flint_engine::runner::Runner;
 use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::time::Instant;
 
@@ -247,6 +248,27 @@ fn continuity(name: &str, made_up: &MadeUp, tolerance: f64) -> usize {
     beside.report(name, tolerance)
 }
 
+/// The same tokens again and again: where a warp of the kernel does not wait for another, bits differ now and then.
+fn again(name: &str, made_up: &MadeUp, times: usize) -> usize {
+    const TOKENS: usize = 200;
+    let mut loaded = load(made_up, fast(), BLOCKS);
+    let table: Vec<u32> = (0..BLOCKS as u32).collect();
+    let mut bits = || -> Vec<u64> {
+        let of = |position: usize| {
+            let batch = one(&[given(position, made_up.config.vocab)], position, &table);
+            loaded.forward(&batch).unwrap();
+            let mut hasher = DefaultHasher::new();
+            loaded.logits(0).iter().for_each(|logit| logit.to_bits().hash(&mut hasher));
+            hasher.finish()
+        };
+        (0..TOKENS).map(of).collect()
+    };
+    let first = bits();
+    let others = (0..times).filter(|_| bits() != first).count();
+    println!("{name:<44} {TOKENS} tokens {times} times again, {others} times with other bits");
+    others
+}
+
 /// How far the tiny models' logits are from transformers', of the largest one: each token alone, then an answer.
 const TINY_TOLERANCE: f32 = 5e-2;
 
@@ -389,6 +411,7 @@ pub fn check() -> usize {
         + against_plain("two full layers, bf16: 8-bit rows cost", &bf16, 12, 0.1)
         + continuity("narrow: prefill, company, guesses, fork, cut", &narrow(4), KV_TOLERANCE)
         + continuity("four full layers, the same", &full_width(4, 4, 8192), KV_TOLERANCE)
+        + again("four full layers", &full_width(4, 4, 8192), 50)
         + tiny()
         + answers(&full_width(4, 4, 8192))
         + stop(&full_width(24, 4, 8192))
@@ -425,6 +448,9 @@ pub fn check_levels() -> usize {
         )
         + continuity("narrow experts, the same", &narrow_experts(4, 512), HEAD_TOLERANCE)
         + continuity("four layers of 1.5B, the same", &dense(small, 4), HEAD_TOLERANCE)
+        + again("four layers of 1.5B", &dense(small, 4), 100)
+        + again("two layers of 7B", &dense("qwen2.5-coder-7b", 2), 50)
+        + again("two layers of 30B, all experts", &narrow_experts(2, 2048), 50)
         + answers(&dense(small, 4))
         + stop(&dense(small, 28))
 }

@@ -74,19 +74,34 @@ pub fn compiler_present() -> bool {
 /// A module of this source for this card. What was compiled once is taken from the folder `cache`; a folder that
 /// cannot be written only costs the next start its time.
 pub(super) fn module(card: &Card, source: &str, cache: &Path) -> Result<Arc<CudaModule>, CudaError> {
-    let cubin = cached(source, &architecture(card.capability), cache)?;
-    card.context.load_module(Ptx::from_binary(cubin)).doing("loading the kernels")
+    let arch = architecture(card.capability);
+    let load = |cubin| card.context.load_module(Ptx::from_binary(cubin));
+    let path = place(source, &arch, driver_version(), cache);
+    if let Some(module) = fs::read(&path).ok().and_then(|kept| load(kept).ok()) {
+        return Ok(module);
+    }
+    // Not there, or not what was kept.
+    load(compile_to(&path, source, &arch)?).doing("loading the kernels")
 }
 
 /// The machine code of this source for an architecture, compiled if it is not in the folder `cache` yet.
 pub(super) fn cached(source: &str, arch: &str, cache: &Path) -> Result<Vec<u8>, CudaError> {
-    let path = cache.join(format!("{:016x}.cubin", key(source, arch)));
-    if let Ok(cubin) = fs::read(&path) {
-        return Ok(cubin);
-    }
+    let path = place(source, arch, 0, cache);
+    fs::read(&path).or_else(|_| compile_to(&path, source, arch))
+}
+
+fn compile_to(path: &Path, source: &str, arch: &str) -> Result<Vec<u8>, CudaError> {
     let cubin = compile(source, arch)?;
-    let _ = keep(&path, &cubin);
+    let _ = keep(path, &cubin);
     Ok(cubin)
+}
+
+/// 0 where it is not known.
+fn driver_version() -> i32 {
+    let mut version = 0;
+    // SAFETY: the driver is loaded, since there is a card, and writes one number.
+    let _ = unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) };
+    version
 }
 
 /// Everything in one text: the compiler needs no files, and its messages still name them.
@@ -107,10 +122,11 @@ fn architecture((major, minor): (i32, i32)) -> String {
     format!("sm_{major}{minor}{own}")
 }
 
-fn key(source: &str, arch: &str) -> u64 {
+/// Where machine code is kept, by all that it follows from.
+fn place(source: &str, arch: &str, driver: i32, cache: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
-    (source, arch, 0).hash(&mut hasher);
-    hasher.finish()
+    (source, arch, driver).hash(&mut hasher);
+    cache.join(format!("{:016x}.cubin", hasher.finish()))
 }
 
 /// Written beside and renamed: nobody sees half a file.

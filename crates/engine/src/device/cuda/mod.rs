@@ -7,6 +7,7 @@
 mod card;
 mod compile;
 mod decode;
+mod library;
 mod made_up;
 pub(crate) mod ops;
 mod pack;
@@ -17,6 +18,7 @@ mod weights;
 pub use card::{Bytes, Card, Listed};
 pub use compile::{Build, compiler_present, machine_code};
 pub use decode::{Decoder, MARKS, Run, Sequence};
+pub use library::find_compiler;
 pub use made_up::{HostLayer, HostModel, Matrix8, Mxfp4};
 pub use ops::{Cuda, Way, compile_operations};
 pub use pack::{Packing, pack_8bit, pack_mxfp4};
@@ -32,7 +34,7 @@ pub enum CudaError {
     #[error("the NVIDIA driver shows no card: check `nvidia-smi`, or use the CPU")]
     NoCard,
     #[error(
-        "NVRTC was not found: install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name its folder in LD_LIBRARY_PATH"
+        "NVRTC was not found: install the CUDA toolkit, or `python3 -m pip install nvidia-cuda-nvrtc`, or name its folder in LD_LIBRARY_PATH"
     )]
     NoCompiler,
     #[error("the kernels do not compile: {0}")]

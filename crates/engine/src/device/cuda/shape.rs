@@ -138,9 +138,24 @@ impl Shape {
         let piece =
             2 * if self.gpt_oss { Packing::Mxfp4 } else { Packing::Levels4 }.bytes(TILE_ROWS, GROUP_COLS);
         let group = self.heads / self.kv_heads.max(1);
-        let attention = (WARPS + 1) * (group * (2 * self.head_dim + 20) + 64) + 9 * 4 * self.head_dim;
+        let queries = 9 * 4 * self.head_dim;
+        let attended = if self.gpt_oss { 0 } else { staged(self.q_rows()) };
+        let attention = (WARPS + 1) * (group * (2 * self.head_dim + 16) + 64) + queries.max(attended);
         let scratch = staged(self.hidden.max(self.q_rows())).max(self.used * staged(self.ffn)).max(attention);
-        WARPS * slots * (piece + 8) + scratch + 4 * self.hidden + 4 * self.experts + (7 << 10)
+        let slots = WARPS * slots * (piece + 8);
+        slots + scratch + 4 * self.hidden + 4 * self.experts + self.sums_bytes() + (3 << 10)
+    }
+
+    /// What warps of a block tell one another of their tiles, twice.
+    fn sums_bytes(&self) -> usize {
+        let grid = self.grid.max(1);
+        let gate_up = (self.used * 2 * self.ffn / TILE_ROWS).div_ceil(grid);
+        let in_groups = |(tiles, groups): (usize, usize)| ((tiles * groups).div_ceil(grid), groups);
+        let groups = self.hidden.div_ceil(GROUP_COLS);
+        let stages = self.shared_products().map(in_groups).into_iter().chain([(gate_up * groups, groups)]);
+        let tiles =
+            stages.map(|(all, of_tile)| (all.div_ceil(WARPS).max(1) - 1).div_ceil(of_tile.max(1)) + 1).max();
+        2 * WARPS * tiles.unwrap_or(1) * TILE_ROWS * size_of::<f32>()
     }
 
     /// What the kernels take for granted.
