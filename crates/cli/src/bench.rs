@@ -169,7 +169,7 @@ fn run<D: Device + 'static>(
         Some(path) => bench.edits(&edits::read(path)?, args.rounds)?,
         None => Vec::new(),
     };
-    if has_text && (wanted("json_masked") || wanted("json_forced")) {
+    if has_text && (wanted("json_masked_sampled") || wanted("json_forced")) {
         spinner.say("JSON".to_owned());
         results.extend(bench.constrained(args.rounds)?);
     }

@@ -2,8 +2,9 @@
 
 mod support;
 
+use serde_json::Value;
 use std::process::Command;
-use support::{MODEL, flint, run, stderr, stdout};
+use support::{MODEL, flint, model_file, run, stderr, stdout};
 
 fn check(command: &mut Command, words: &[&str]) -> String {
     let output = run(command, "");
@@ -81,15 +82,64 @@ fn pulling_what_is_here_says_where() {
     assert!(std::path::Path::new(path.trim()).exists());
 }
 
+/// What stands under a key of a report: a number above 0.
+fn figure(of: &Value, key: &str) -> f64 {
+    let value = of[key].as_f64().filter(|value| *value > 0.0 && value.is_finite());
+    value.unwrap_or_else(|| panic!("no {key} in {of:#}"))
+}
+
 #[test]
 fn bench_reports_in_json() {
     let args = ["bench", "-m", MODEL, "--json", "--rounds", "1", "--only", "512"];
-    let report: serde_json::Value = serde_json::from_str(&check(flint().args(args), &[])).unwrap();
+    let report: Value = serde_json::from_str(&check(flint().args(args), &[])).unwrap();
     let results = report["results"].as_array().unwrap();
     let names: Vec<&str> = results.iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["prefill_512", "decode_d512"]);
     assert!(results.iter().all(|row| row["value"].as_f64().unwrap() > 1.0 && row["unit"] == "tok/s"));
     assert!(results.iter().all(|row| row["peer"].is_null() && row["ratio"].is_null()));
+    for row in results {
+        let share = figure(row, "value") / figure(row, "floor");
+        assert!((figure(row, "share") / share - 1.0).abs() < 1e-6, "{row:#}");
+    }
+    // What the machine was measured to do, of which the floors follow: some gigabytes and more operations a second.
+    let (read, int8) = (figure(&report, "read_gb_per_s"), figure(&report, "int8_gop_per_s"));
+    assert!(read > 0.1 && int8 > 1.0, "{report:#}");
+    let weights = read / figure(&results[1], "floor") * 1e9; // bytes read for a token, KV among them
+    let file = figure(&report, "file_bytes");
+    assert_eq!(file, model_file().metadata().unwrap().len() as f64);
+    assert!((0.5..2.0).contains(&(weights / file)), "{weights} bytes of {file}");
+    assert_eq!((figure(&report, "threads") >= 1.0, figure(&report, "rounds")), (true, 1.0));
+    assert_eq!(report["fidelity"], Value::Null, "nobody asked for it");
+}
+
+#[test]
+fn bench_says_what_masks_cost_greedy_and_sampled() {
+    let args = ["bench", "-m", MODEL, "--json", "--rounds", "1", "--only", "json"];
+    let report: Value = serde_json::from_str(&check(flint().args(args), &[])).unwrap();
+    let results = report["results"].as_array().unwrap();
+    let names: Vec<&str> = results.iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["json_masked", "json_forced", "json_masked_sampled"]);
+    for row in results {
+        let ratio = figure(row, "value") / figure(row, "peer");
+        assert!((figure(row, "ratio") / ratio - 1.0).abs() < 1e-6 && row["unit"] == "ms", "{row:#}");
+    }
+}
+
+/// Speed is worth what it costs in the model's words: that is in the same report.
+#[test]
+fn bench_reports_fidelity_beside_speed() {
+    let args = ["bench", "-m", MODEL, "--json", "--rounds", "1", "--only", "none", "--fidelity"];
+    let report: Value = serde_json::from_str(&check(flint().args(args), &[])).unwrap();
+    let fidelity = &report["fidelity"];
+    let [tokens, plain] = ["tokens", "plain_tokens"].map(|key| figure(fidelity, key));
+    assert!(tokens > 2000.0 && (1.0..=tokens).contains(&plain), "{fidelity}");
+    assert!(
+        figure(fidelity, "perplexity") < 100.0 && figure(fidelity, "plain_perplexity") < 1000.0,
+        "{fidelity}"
+    );
+    assert!((figure(fidelity, "plain_ratio") - 1.0).abs() < 0.1, "{fidelity}");
+    assert!((0.8 * plain..=plain).contains(&figure(fidelity, "same_top")), "{fidelity}");
+    assert_eq!(fidelity["peer"], Value::Null);
 }
 
 #[test]
@@ -107,7 +157,7 @@ fn bench_writes_the_edits_that_it_is_given() {
         command
     };
     std::fs::write(&path, trace(&text).to_string()).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&check(&mut bench(&path), &[])).unwrap();
+    let report: Value = serde_json::from_str(&check(&mut bench(&path), &[])).unwrap();
     let edits = &report["edits"][0];
     assert_eq!(edits["tokens"], 79, "{report}");
     // How much is guessed depends on the machine's pace; what is guessed of a copy is right.

@@ -36,6 +36,9 @@ pub const REFERENCES_MAX: usize = 16;
 /// Tokens of all of them.
 pub const REFERENCE_TOKENS_MAX: usize = 1 << 16;
 
+/// CPUs of a machine, as the system numbers them.
+pub const CPUS_MAX: usize = 1 << 13;
+
 /// Key/value pairs of one GGUF file.
 pub const GGUF_KEYS_MAX: u64 = 16_384;
 

@@ -5,12 +5,15 @@
 
 mod common;
 
-use common::{bytes, engine, options, request, run, tokens_of};
+use common::{bytes, engine, model_path, options, processor_time, request, run, tokens_of};
 use flint_engine::constrain::Constraint;
+use flint_engine::device::cpu::Cpu;
 use flint_engine::device::scripted::{Fault, FaultKind, Script, Scripted, ScriptedOptions};
+use flint_engine::load::ModelFile;
 use flint_engine::message::{
     Base, Break, BreakCause, Command as Order, Event, Failure, FinishReason, Generate, SequenceId,
 };
+use flint_engine::model::Loaded;
 use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
 use flint_engine::supervise::{EngineError, Generation, Handle, Options, Supervisor};
@@ -24,6 +27,9 @@ use std::time::{Duration, Instant};
 const ROLE: &str = "FLINT_TEST_WORKER";
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The role of a worker with a real model.
+const REAL: &str = "real";
+
 #[test]
 fn worker_process() {
     match std::env::var(ROLE).ok().as_deref() {
@@ -36,6 +42,9 @@ fn worker_process() {
 /// `role` is "fault:pass".
 fn be_a_worker(role: &str) {
     let (fault, pass) = role.split_once(':').unwrap();
+    if fault == REAL {
+        return be_a_real_worker();
+    }
     let kind = match fault {
         "none" => None,
         "error" => Some(FaultKind::Error),
@@ -55,6 +64,17 @@ fn be_a_worker(role: &str) {
     let options = ScriptedOptions { fault, ..options(Script::Noise) };
     let make =
         || Ok(Engine::new(Box::new(Scripted::new(options)?)).with_vocabulary(Box::new(|| Ok(bytes()))));
+    let outcome = worker::run(worker::link_from_stdin().unwrap(), make);
+    process::exit(i32::from(outcome.is_err()));
+}
+
+/// On two threads, however many cores there are.
+fn be_a_real_worker() {
+    let make = || {
+        let file = ModelFile::open(&model_path("smollm2-135m")).unwrap();
+        let runner = Loaded::new(&file, Cpu::new(2).unwrap(), 64, &mut |_, _| ()).unwrap();
+        Ok(Engine::new(Box::new(runner)))
+    };
     let outcome = worker::run(worker::link_from_stdin().unwrap(), make);
     process::exit(i32::from(outcome.is_err()));
 }
@@ -319,21 +339,22 @@ fn a_dropped_generation_stops_computing_and_keeps_its_sequence() {
     assert_eq!(handle.stats(PATIENCE).unwrap().sequences, 1);
 }
 
+/// Threads that have decoded spin for a moment and then sleep; nothing else wakes up to see whether there is work.
 #[test]
 fn an_idle_worker_uses_no_processor_time() {
-    let supervisor = supervisor(&[]);
-    let handle = supervisor.handle();
-    rest(&handle.generate(sampled(1)).unwrap());
-    let pid = handle.worker_pid().unwrap();
-    let ticks = || -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-    };
-    let before = ticks();
-    let (_keep, nothing) = mpsc::channel::<()>();
-    nothing.recv_timeout(Duration::from_millis(400)).unwrap_err();
-    assert!(ticks() - before <= 2, "an idle worker used {} ticks of 40", ticks() - before);
+    const IDLE: Duration = Duration::from_secs(4);
+    for role in ["none", REAL] {
+        let supervisor = Supervisor::start(move || plan(role, 0), Options::default()).unwrap();
+        let handle = supervisor.handle();
+        let said = rest(&handle.generate(sampled(1)).unwrap());
+        assert_eq!((tokens_of(&said, 1).len(), reason(&said)), (120, FinishReason::Length), "{role}");
+        let pid = handle.worker_pid().unwrap();
+        let before = processor_time(pid);
+        let (_keep, nothing) = mpsc::channel::<()>();
+        nothing.recv_timeout(IDLE).unwrap_err();
+        let used = processor_time(pid) - before;
+        assert!(used * 100 < IDLE, "{role}: an idle worker used {used:?} of {IDLE:?}");
+    }
 }
 
 #[test]

@@ -128,43 +128,48 @@ impl Bench {
         Ok(ms(begun.elapsed()))
     }
 
-    /// A generation under a schema beside a free one, as milliseconds a token: with its masks only, and with what it
-    /// forces guessed.
-    pub fn constrained(&mut self, rounds: u32) -> Result<[Measured; 2], CliError> {
+    /// A generation under a schema beside a free one, as milliseconds a token: with its masks only, with what it forces
+    /// guessed, and with a mask for every token, which only sampling needs: a greedy token that is allowed is taken without.
+    pub fn constrained(&mut self, rounds: u32) -> Result<[Measured; 3], CliError> {
         let item = json!({"type": "object", "additionalProperties": false,
             "required": ["file_name", "line_number", "replacement"],
             "properties": {"file_name": {"type": "string", "maxLength": 12}, "replacement": {"type": "string", "maxLength": 16},
                 "line_number": {"type": "integer", "minimum": 1, "maximum": 9999}}});
         let schema = Constraint::json_schema(&json!({"type": "array", "items": item, "minItems": 50}));
-        let (mut free, mut masked, mut forced) = (Vec::new(), Vec::new(), Vec::new());
+        let held = Some(&schema);
+        // Free ones, and what stands beside them.
+        let kinds = [
+            (None, 0.0, false),
+            (held, 0.0, false),
+            (held, 0.0, true),
+            (None, 1.0, false),
+            (held, 1.0, false),
+        ];
+        let mut times = kinds.map(|_| Vec::new());
         for round in 0..=rounds {
             let prompt = self.prompt(PROMPT_TOKENS, round);
-            let plain = self.token_ms(&prompt, None, false)?;
-            let held = self.token_ms(&prompt, Some(&schema), false)?;
-            let guessed = self.token_ms(&prompt, Some(&schema), true)?;
-            if round > 0 {
-                free.push(plain);
-                masked.push(held);
-                forced.push(guessed);
+            for ((constraint, temperature, speculate), times) in kinds.into_iter().zip(&mut times) {
+                let mut request = self.request(&prompt, JSON_TOKENS);
+                request.sampling = Sampling { temperature, seed: u64::from(round), ..Sampling::default() };
+                (request.constraint, request.speculate) = (constraint.cloned(), speculate);
+                let took = self.token_ms(request)?;
+                // The first round warms.
+                if round > 0 {
+                    times.push(took);
+                }
             }
         }
-        let free = median(free);
+        let [free, masked, forced, sampled, masked_sampled] = times.map(median);
         Ok([
-            Measured::beside("json_masked", median(masked), "ms", free),
-            Measured::beside("json_forced", median(forced), "ms", free),
+            Measured::beside("json_masked", masked, "ms", free),
+            Measured::beside("json_forced", forced, "ms", free),
+            Measured::beside("json_masked_sampled", masked_sampled, "ms", sampled),
         ])
     }
 
     /// Milliseconds a token, after the first.
-    fn token_ms(
-        &mut self,
-        prompt: &[u32],
-        constraint: Option<&Constraint>,
-        speculate: bool,
-    ) -> Result<f64, CliError> {
-        let mut request = self.request(prompt, JSON_TOKENS);
+    fn token_ms(&mut self, request: Generate) -> Result<f64, CliError> {
         let sequence = request.sequence;
-        (request.constraint, request.speculate) = (constraint.cloned(), speculate);
         let mut events = Vec::new();
         self.engine.command(&Command::Generate(request), &mut events);
         let (mut first, mut tokens) = (None, 0);

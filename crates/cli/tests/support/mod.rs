@@ -84,6 +84,14 @@ pub fn children(pid: u32) -> Vec<u32> {
     pids.map(|pid| pid.parse().unwrap()).collect()
 }
 
+/// What all threads of a process have used; the system tells it in hundredths of a second.
+pub fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(10 * ticks)
+}
+
 /// Bytes of a process that are in memory.
 pub fn resident_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -7,6 +7,7 @@ use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId
 use flint_engine::sample::Sampling;
 use flint_engine::step::{Engine, Progress};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The file of a real model, where `cargo xtask test` has put it.
 pub fn model_path(name: &str) -> PathBuf {
@@ -82,6 +83,14 @@ pub fn tokens_of(events: &[Event], wanted: u64) -> Vec<u32> {
         _ => None,
     };
     events.iter().filter_map(token).collect()
+}
+
+/// What all threads of a process have used; the system tells it in hundredths of a second.
+pub fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(10 * ticks)
 }
 
 /// SplitMix64: a whole trial is repeated from its seed.

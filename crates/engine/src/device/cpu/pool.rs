@@ -287,6 +287,58 @@ mod tests {
         }
     }
 
+    /// Whether a thread of this process runs or could run: 'R', as the system says it.
+    #[cfg(target_os = "linux")]
+    fn is_awake(thread: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().trim_start().starts_with('R')
+    }
+
+    /// Which threads of the system the pool's own are.
+    #[cfg(target_os = "linux")]
+    fn system_threads(pool: &mut Pool) -> Vec<i32> {
+        let ids: Vec<AtomicU32> = (0..pool.threads()).map(|_| AtomicU32::new(0)).collect();
+        // SAFETY: asking for a thread's number has no preconditions.
+        pool.run(|worker| ids[worker.index].store(unsafe { libc::gettid() } as u32, Ordering::Relaxed));
+        ids[1..].iter().map(|id| id.load(Ordering::Relaxed) as i32).collect()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_without_work_sleep_and_wake_again() {
+        const PATIENCE: Duration = Duration::from_secs(20);
+        const QUIET: Duration = Duration::from_millis(20);
+        let mut pool = Pool::new(3);
+        let threads = system_threads(&mut pool);
+        for round in 0..20 {
+            let deadline = Instant::now() + PATIENCE;
+            let mut asleep = Instant::now();
+            // All at once, and not for a moment only.
+            while asleep.elapsed() < QUIET {
+                assert!(Instant::now() < deadline, "round {round}: a thread without work does not sleep");
+                if threads.iter().any(|&thread| is_awake(thread)) {
+                    asleep = Instant::now();
+                }
+            }
+            assert_eq!(system_threads(&mut pool), threads, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_comes_as_threads_fall_asleep_is_done() {
+        let mut pool = Pool::new(3);
+        let done = AtomicUsize::new(0);
+        for round in 0..400 {
+            let pause = SPIN_TIME_MAX * (80 + round % 40) / 100;
+            let since = Instant::now();
+            while since.elapsed() < pause {
+                std::thread::yield_now();
+            }
+            pool.run(|_| _ = done.fetch_add(1, Ordering::Relaxed));
+        }
+        assert_eq!(done.load(Ordering::Relaxed), 400 * 3);
+    }
+
     #[test]
     fn shares_cover_all_units() {
         for count in 1..5 {
