@@ -96,7 +96,7 @@ fn model(script: String, runtime: tokio::runtime::Handle) -> (Model, Supervisor)
     let supervisor = Supervisor::start_heard(worker, Options::default(), listener).unwrap();
     let word = |word: &str| word.to_owned();
     let (sha256, quantisation, device, engine) = (word("0"), word("Q4_1"), word("scripted"), word("test"));
-    let truth = Truth { sha256, quantisation, device, engine, speculation: false };
+    let truth = Truth { sha256, quantisation, device, engine, speculation: false, fallback: None };
     let facts = Facts::new(MODEL, &text, context, 0);
     (Model::new(MODEL.to_owned(), text, supervisor.handle(), truth, facts), supervisor)
 }
