@@ -57,9 +57,9 @@ impl Pair {
 
 impl Said {
     fn text(&self) -> &str {
-        let parts =
-            self.response[0]["output"].as_array().unwrap().iter().map(|item| &item["content"][0]["text"]);
-        parts.last().and_then(Value::as_str).unwrap_or_else(|| panic!("no text: {:#}", self.response[0]))
+        let last = self.response[0]["output"].as_array().unwrap().last();
+        let text = last.and_then(|item| item["content"][0]["text"].as_str());
+        text.unwrap_or_else(|| panic!("no text: {:#}", self.response[0]))
     }
 }
 
