@@ -363,13 +363,13 @@ fn print_table(report: &Report) {
     print!("{model} on {device}; memory reads {read_gb_per_s:.0} GB/s");
     println!("{}", if on_cpu { format!(", 8-bit peak {int8_gop_per_s:.0} Gop/s") } else { String::new() });
     let peer = report.peer.as_deref().unwrap_or("");
-    println!("{:<14} {:>14} {peer:>14} {:>7} {:>9}", "", "flint", "ratio", "of floor");
+    println!("{:<19} {:>14} {peer:>14} {:>7} {:>9}", "", "flint", "ratio", "of floor");
     for row in &report.results {
         let value = format!("{:.1} {:<5}", row.value, row.unit);
         let peer = row.peer.map_or(String::new(), |peer| format!("{peer:.1}"));
         let ratio = row.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}x"));
         let share = row.share.map_or(String::new(), |share| format!("{:.0}%", 100.0 * share));
-        println!("{:<14} {value:>14} {peer:>14} {ratio:>7} {share:>9}", row.name);
+        println!("{:<19} {value:>14} {peer:>14} {ratio:>7} {share:>9}", row.name);
     }
     if floor {
         let or = if on_cpu { ", or multiplying with the weights at the 8-bit peak" } else { "" };
