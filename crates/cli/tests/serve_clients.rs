@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use support::server::Server;
-use support::{clients, succeeds};
+use support::{clients, gpt_oss, succeeds};
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
@@ -84,6 +84,13 @@ impl Codex {
         Codex { home, work, key: server.key.clone() }
     }
 
+    /// With more settings, which stand before all others.
+    fn also(&self, settings: &str) {
+        let path = self.home.path().join("config.toml");
+        let config = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, settings.to_owned() + &config).unwrap();
+    }
+
     /// Codex, to be run in its folder.
     fn command(&self) -> Command {
         let mut command = Command::new("timeout");
@@ -142,6 +149,31 @@ fn codex_with_a_script() {
     let server = Server::scripted(&[("read the note", &call), ("", "It says marmalade.")], 2000.0);
     for websockets in [true, false] {
         reads_the_note(&Codex::new(&server, support::MODEL, websockets), "read the note");
+    }
+}
+
+/// gpt-oss's own format: what it thinks is shown as such, and its call is the client's.
+#[test]
+fn codex_with_a_model_that_thinks() {
+    let thought = |text: &str| format!("<|channel|>analysis<|message|>{text}<|end|><|start|>assistant");
+    let head = "<|channel|>commentary to=functions.exec_command <|constrain|>json<|message|>";
+    let call = format!("{}{head}{{\"cmd\": \"cat note.txt\"}}<|call|>", thought("I have to look."));
+    let answer =
+        format!("{}<|channel|>final<|message|>It says marmalade.<|return|>", thought("There it is."));
+    let server = gpt_oss::scripted(&[("read the note", &call), ("", &answer)], 2000.0);
+    for websockets in [true, false] {
+        let codex = Codex::new(&server, "gpt-oss", websockets);
+        codex.also("show_raw_agent_reasoning = true\n");
+        reads_the_note(&codex, "read the note");
+        let mut app = AppServer::start(&codex);
+        let thread = app.call("thread/start", json!({"cwd": codex.work.path()}))["thread"]["id"].clone();
+        let input = json!([{"type": "text", "text": "is it there?"}]);
+        app.call("turn/start", json!({"threadId": thread, "input": input}));
+        let item = |message: &Value| {
+            (message["method"] == "item/completed").then(|| message["params"]["item"].clone())
+        };
+        let thought = app.until(|message| item(message).is_some_and(|item| item["type"] == "reasoning"));
+        assert_eq!(item(&thought).unwrap()["content"], json!(["There it is."]), "{thought}");
     }
 }
 

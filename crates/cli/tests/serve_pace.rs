@@ -3,102 +3,39 @@
 
 mod support;
 
-use flint_engine::load::ModelFile;
-use flint_engine::supervise::{Options, Supervisor};
-use flint_open::ModelText;
-use flint_server::keys::{Ring, Table};
-use flint_server::usage::Books;
-use flint_server::{
-    Data, Facts, Front, Gate, Journal, Limits, Model, Pace, Rules, Server, Settings, Style, Truth,
-};
+use flint_server::Pace;
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::process::Stdio;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
-use support::server::{Socket, Stream, open, script, text};
-use support::{MODEL, flint, model_file};
-use tokio::runtime::Runtime;
+use support::model_file;
+use support::served::{self, Play};
+use support::server::{Socket, Stream, cue_and_answer, open, text};
 
 const NEVER: Duration = Duration::from_secs(3600);
 
-struct Served {
-    address: String,
-    key: String,
-    // In the order in which they end.
-    _runtime: Runtime,
-    _supervisor: Supervisor,
-    _home: tempfile::TempDir,
-}
+struct Served(served::Served);
 
 impl Served {
     fn start(pace: Pace, lines: &[(&str, &str)], rate: f64) -> Served {
+        Served::play(pace, &lines.iter().map(cue_and_answer).collect::<Vec<_>>(), rate)
+    }
+
+    fn play(pace: Pace, lines: &[(String, String)], rate: f64) -> Served {
         let home = tempfile::tempdir().unwrap();
-        let runtime = Runtime::new().unwrap();
-        let script = script(home.path(), lines, rate);
-        let (model, supervisor) = model(script, runtime.handle().clone());
-        let data = Data::claim(home.path()).unwrap();
-        let table = Table::open(&data.database()).unwrap();
-        let key = table.add("guest").unwrap();
-        let rules = Rules {
-            limits: Limits::default(),
-            prices: HashMap::new(),
-            journal: Journal::new(Style::Plain, None),
-        };
-        let books = Books::open(&data.database()).unwrap();
-        let gate = Gate::new(Ring::new(table).unwrap(), books, rules, [MODEL]);
-        let settings =
-            Settings { models: vec![Arc::new(model)], gate, data, store_bytes_max: 64 << 20, pace };
-        let server = Server::new(settings).unwrap();
-        let address = runtime.block_on(async {
-            let listener = flint_server::listen(([127, 0, 0, 1], 0).into()).unwrap();
-            let address = listener.local_addr().unwrap().to_string();
-            tokio::spawn(flint_server::run(server, front(), listener, std::future::pending()));
-            address
-        });
-        Served { address, key, _runtime: runtime, _supervisor: supervisor, _home: home }
+        let script = served::play(home.path(), lines, Some(rate));
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_flint"));
+        Served(served::Served::start(pace, home, &Play { program, model: model_file(), script }))
     }
 
     fn socket(&self) -> Socket {
-        Socket::open(&self.address, &self.key, &[])
+        Socket::open(&self.0.address, &self.0.key, &[])
     }
 
     fn request(&self, line: &str, body: &Value) -> Stream {
-        let bearer = format!("Bearer {}", self.key);
+        let bearer = format!("Bearer {}", self.0.key);
         let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
-        Stream::of(open(&self.address, line, &headers, &body.to_string()))
+        Stream::of(open(&self.0.address, line, &headers, &body.to_string()))
     }
-}
-
-fn front() -> Front {
-    Front {
-        allow_hosts: Vec::new(),
-        allow_origins: Vec::new(),
-        websockets: true,
-        tls: None,
-        drain: Duration::ZERO,
-        idle: None,
-    }
-}
-
-fn model(script: String, runtime: tokio::runtime::Handle) -> (Model, Supervisor) {
-    let path = model_file();
-    let file = ModelFile::open(&path).unwrap();
-    let text = ModelText::read(&file).unwrap();
-    let context = file.config.context as u32;
-    let worker = move || {
-        let mut command = flint();
-        command.args(["worker", "--device", "cpu", "--precision", "exact", "--scripted", &script]);
-        command.arg("--path").arg(&path).stdout(Stdio::null());
-        command
-    };
-    let listener = flint_server::listener(runtime);
-    let supervisor = Supervisor::start_heard(worker, Options::default(), listener).unwrap();
-    let word = |word: &str| word.to_owned();
-    let (sha256, quantisation, device, engine) = (word("0"), word("Q4_1"), word("scripted"), word("test"));
-    let truth = Truth { sha256, quantisation, device, engine, speculation: false, fallback: None };
-    let facts = Facts::new(MODEL, &text, context, 0);
-    (Model::new(MODEL.to_owned(), text, supervisor.handle(), truth, facts), supervisor)
 }
 
 fn create(input: &str) -> Value {
@@ -152,6 +89,35 @@ fn who_waits_for_words_is_told_that_they_are_being_made() {
         for (number, event) in events.iter().enumerate() {
             assert_eq!(event["sequence_number"], number, "{event}");
         }
+    }
+}
+
+/// Chunks without words, one for each time that the response says that it is still being made.
+#[test]
+fn streams_of_chat_and_completions_are_not_silent_either() {
+    let chat_cue = "go<|im_end|>\n<|im_start|>assistant\n";
+    let lines = [chat_cue, "def go("].map(|cue| (cue.to_owned(), "one two three<|im_end|>".to_owned()));
+    let served = Served::play(OFTEN, &lines, 1.0);
+    let messages = json!([{"role": "user", "content": "go"}]);
+    let chat = json!({"messages": messages, "stream": true});
+    let completion = json!({"prompt": "def go(", "stream": true});
+    let is_empty = |chunk: &&Value| {
+        let choice = &chunk["choices"][0];
+        choice["finish_reason"].is_null() && (choice["delta"] == json!({}) || choice["text"] == "")
+    };
+    for (path, body) in [("chat/completions", chat), ("completions", completion)] {
+        let stream = served.request(&format!("POST /v1/{path}"), &body);
+        let chunks: Vec<Value> =
+            stream.filter(|data| data != "[DONE]").map(|data| serde_json::from_str(&data).unwrap()).collect();
+        let said = |chunk: &Value| {
+            let choice = &chunk["choices"][0];
+            choice["delta"]["content"].as_str().or(choice["text"].as_str()).unwrap_or_default().to_owned()
+        };
+        assert_eq!(chunks.iter().map(said).collect::<String>(), "one two three", "{path}");
+        let beats = chunks.iter().filter(is_empty).count();
+        assert!((4..200).contains(&beats), "{path}: {beats} signs of life in two seconds");
+        let id = &chunks[0]["id"];
+        assert!(chunks.iter().all(|chunk| chunk["id"] == *id && chunk["choices"][0]["index"] == 0));
     }
 }
 
@@ -211,8 +177,8 @@ fn a_warm_up_is_not_waited_for_in_silence() {
 
 /// Tokens of prompts that the worker has computed.
 fn prefilled(served: &Served) -> u64 {
-    let bearer = format!("Bearer {}", served.key);
-    let stream = open(&served.address, "GET /metrics", &[("Authorization", &bearer)], "");
+    let bearer = format!("Bearer {}", served.0.key);
+    let stream = open(&served.0.address, "GET /metrics", &[("Authorization", &bearer)], "");
     let page = std::io::read_to_string(stream).unwrap();
     let line = page.lines().find(|line| line.starts_with("flint_rows_total{") && line.contains("prefill"));
     line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())

@@ -115,7 +115,11 @@ impl Decoder {
     /// Control tokens that are markers of the format are part of what the parser reads.
     fn control(&mut self, literal: &str) {
         match self.model.facts.format {
-            Format::Harmony => self.feed(Piece::Control(literal)),
+            Format::Harmony => {
+                // It begins or ends a message, as what stands before it in a head does.
+                self.logprobs.clear();
+                self.feed(Piece::Control(literal));
+            }
             Format::Llama3 if literal == "<|python_tag|>" => self.feed(Piece::Control(literal)),
             Format::Llama3 | Format::Tagged => self.feed(Piece::Text(literal)),
         }
@@ -133,6 +137,7 @@ impl Decoder {
 
     fn drain(&mut self, deltas: &mut Vec<Delta>) {
         for event in std::mem::take(&mut self.parsed) {
+            self.words_only(&event);
             self.reasoning = matches!(event, Parsed::Reasoning(_));
             match event {
                 Parsed::Text(text) => {
@@ -153,6 +158,16 @@ impl Decoder {
                 Parsed::CallEnd => deltas.push(Delta::CallEnd),
             }
         }
+    }
+
+    /// Log-probabilities are told of words. What led from thoughts to them was marks, but for the last token.
+    fn words_only(&mut self, event: &Parsed) {
+        let words = match event {
+            Parsed::Text(_) if self.reasoning => 1,
+            Parsed::Text(_) => return,
+            Parsed::Reasoning(_) | Parsed::CallStart { .. } | Parsed::CallArguments(_) | Parsed::CallEnd => 0,
+        };
+        self.logprobs.drain(..self.logprobs.len().saturating_sub(words));
     }
 
     fn emit_text(&mut self, text: String, deltas: &mut Vec<Delta>) {

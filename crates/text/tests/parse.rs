@@ -218,7 +218,7 @@ fn reasoning_comes_first() {
         (said.reasoning, said.text)
     };
     let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-    assert_eq!(think("<think>\nhm </thin\n</think>\n\nyes"), pair("hm </thin\n", "yes"));
+    assert_eq!(think("<think>\nhm </thin\n</think>\n\nyes"), pair("hm </thin", "yes"));
     assert_eq!(think("\n<think>a</think>b<think>c</think>"), pair("a", "b<think>c</think>"));
     assert_eq!(think("<think>never closed"), pair("never closed", ""));
     assert_eq!(think("a <think>b</think>"), pair("", "a <think>b</think>"));
@@ -227,7 +227,7 @@ fn reasoning_comes_first() {
     assert_eq!(think(&long), pair("", &long));
     let open = Options { reasoning_open: true, ..options(Format::Tagged) };
     let said = parse_with(open, &[Piece::Text("x\n</th"), Piece::Text("ink>\n"), Piece::Text("\ny")]);
-    assert_eq!((said.reasoning.as_str(), said.text.as_str()), ("x\n", "y"));
+    assert_eq!((said.reasoning.as_str(), said.text.as_str()), ("x", "y"));
     let call_after = parse(
         Format::Tagged,
         "<think>I could <tool_call></think>\n\n<tool_call>{\"name\":\"read\",\"arguments\":{}}</tool_call>",

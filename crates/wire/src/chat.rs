@@ -243,12 +243,26 @@ pub fn usage(response: &Value) -> Value {
     })
 }
 
+/// Events that say only that a response waits or is still being made. The first comes together with the first chunk; each
+/// later one becomes a chunk without words, or a client whose answer is long in coming gives up.
+#[derive(Debug, Default)]
+pub(crate) struct SignsOfLife {
+    seen: bool,
+}
+
+impl SignsOfLife {
+    pub(crate) fn is_one(&mut self, kind: &str) -> bool {
+        matches!(kind, "response.in_progress" | "response.queued") && std::mem::replace(&mut self.seen, true)
+    }
+}
+
 /// A response's events as chunks, one after the other.
 #[derive(Debug, Default)]
 pub struct Chunks {
     head: Map<String, Value>, // what all chunks have
     calls: usize,
     include_usage: bool,
+    signs: SignsOfLife,
 }
 
 impl Chunks {
@@ -279,6 +293,7 @@ impl Chunks {
                 self.end(&event["response"])
             }
             "response.failed" => vec![json!({"error": event["response"]["error"]})],
+            kind if self.signs.is_one(kind) => vec![self.delta(json!({}))],
             _ => Vec::new(),
         }
     }

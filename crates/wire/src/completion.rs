@@ -1,6 +1,6 @@
 //! `/v1/completions`: text to be continued, or a hole to be filled.
 
-use crate::chat::{finish_reason, include_usage, only_one, usage};
+use crate::chat::{SignsOfLife, finish_reason, include_usage, only_one, usage};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::limits::{ID_BYTES_MAX, TOP_LOGPROBS_MAX};
@@ -105,11 +105,12 @@ pub struct TextChunks {
     head: Value,
     echo: Option<String>, // to be said before the first text
     include_usage: bool,
+    signs: SignsOfLife,
 }
 
 impl TextChunks {
     pub fn new(echo: Option<String>, include_usage: bool) -> TextChunks {
-        TextChunks { head: json!({}), echo, include_usage }
+        TextChunks { head: json!({}), echo, include_usage, signs: SignsOfLife::default() }
     }
 
     pub fn event(&mut self, event: &Value) -> Vec<Value> {
@@ -126,6 +127,7 @@ impl TextChunks {
                 self.end(&event["response"])
             }
             "response.failed" => vec![json!({"error": event["response"]["error"]})],
+            kind if self.signs.is_one(kind) => vec![self.chunk("", &[])],
             _ => Vec::new(),
         }
     }

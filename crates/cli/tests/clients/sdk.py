@@ -79,6 +79,12 @@ def chat():
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == choice.message.content, (text, choice)
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    chunks = client.chat.completions.create(
+        model=model, messages=messages, max_tokens=20, logprobs=True, top_logprobs=2, seed=1, stream=True
+    )
+    entries = [entry for chunk in chunks if chunk.choices[0].logprobs for entry in chunk.choices[0].logprobs.content]
+    assert [entry.token for entry in entries] == [entry.token for entry in choice.logprobs.content], entries
+    assert all(len(entry.top_logprobs) == 2 for entry in entries), entries
     tool = {"type": "function", "function": {"name": "get_weather", "description": "", "parameters": WEATHER}}
     called = client.chat.completions.create(
         model=model, messages=messages, tools=[tool], tool_choice={"type": "function", "function": {"name": "get_weather"}}

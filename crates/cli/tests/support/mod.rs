@@ -1,6 +1,8 @@
 //! The real binary, the real small model, and a real pseudo-terminal.
 #![allow(dead_code)]
 
+pub mod gpt_oss;
+pub mod served;
 pub mod server;
 pub mod vendor;
 
@@ -33,21 +35,23 @@ pub fn can_trace() -> bool {
     can
 }
 
-/// The small model's file; the tests need it and do not fetch it themselves.
-pub fn model_file() -> PathBuf {
+/// A file in Flint's cache; the tests need it and do not fetch it themselves.
+pub fn fetched(name: &str) -> PathBuf {
     let home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    let path = home.unwrap().join("flint/models").join(format!("{MODEL}.gguf"));
+    let path = home.unwrap().join("flint").join(name);
     assert!(path.exists(), "{} is missing: run `cargo xtask test`, which fetches it", path.display());
     path
 }
 
+/// The small model's file.
+pub fn model_file() -> PathBuf {
+    fetched(&format!("models/{MODEL}.gguf"))
+}
+
 /// Where `cargo xtask test` installs the clients.
 pub fn clients() -> PathBuf {
-    let models = model_file();
-    let folder = models.ancestors().nth(2).unwrap().join("clients");
-    assert!(folder.is_dir(), "{} is missing: run `cargo xtask test`", folder.display());
-    folder
+    fetched("clients")
 }
 
 /// Runs to the end without any input, which is a good one.

@@ -1,5 +1,6 @@
 //! The real server on a real socket.
 
+use super::served::play;
 use super::{MODEL, PATIENCE, flint, model_file};
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -185,14 +186,12 @@ impl Server {
 
 /// The file that has a scripted model say these things, so many tokens a second.
 pub fn script(folder: &Path, lines: &[(&str, &str)], rate: f64) -> String {
-    let line = |(said, answer): &(&str, &str)| {
-        let cue = format!("{said}<|im_end|>\n<|im_start|>assistant\n");
-        serde_json::json!({"cue": cue, "answer": format!("{answer}<|im_end|>")})
-    };
-    let lines: Vec<Value> = lines.iter().map(line).collect();
-    let script = folder.join("script.json");
-    std::fs::write(&script, serde_json::json!({"rate": rate, "lines": lines}).to_string()).unwrap();
-    script.to_str().unwrap().to_owned()
+    play(folder, &lines.iter().map(cue_and_answer).collect::<Vec<_>>(), Some(rate))
+}
+
+/// How the prompt of a small model ends when this is said, and what it writes then.
+pub fn cue_and_answer((said, answer): &(&str, &str)) -> (String, String) {
+    (format!("{said}<|im_end|>\n<|im_start|>assistant\n"), format!("{answer}<|im_end|>"))
 }
 
 /// Sends a request with exactly these headers, and those without which there is none.
@@ -232,7 +231,8 @@ fn listening(mut command: Command, home: &Path) -> (Child, String) {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address = line.trim().strip_prefix("listening on http://").and_then(|at| at.strip_suffix("/v1"));
+    let url = line.trim().strip_prefix("listening on ").and_then(|url| url.strip_suffix("/v1"));
+    let address = url.and_then(|url| url.strip_prefix("http://").or(url.strip_prefix("https://")));
     let Some(address) = address.map(str::to_owned) else {
         panic!("it did not start: {line:?} {}", std::fs::read_to_string(said).unwrap());
     };

@@ -4,6 +4,7 @@ use crate::limits::PARSE_SPACE_BYTES_MAX;
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
+const CLOSE_LINE: &str = "\n</think>"; // a tag on a line of its own: the line end before it belongs to it
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reasoned<'a> {
@@ -88,12 +89,13 @@ impl ThinkSplitter {
 
     fn advance_reasoning(&mut self, out: &mut dyn FnMut(Reasoned)) -> bool {
         if let Some(at) = self.held.find(CLOSE) {
-            out(Reasoned::Reasoning(&self.held[..at]));
+            let thought = &self.held[..at];
+            out(Reasoned::Reasoning(thought.strip_suffix('\n').unwrap_or(thought)));
             self.held.drain(..at + CLOSE.len());
             self.state = State::AnswerLines;
             return true;
         }
-        let keep = partial_suffix(&self.held, CLOSE);
+        let keep = partial_suffix(&self.held, CLOSE).max(partial_suffix(&self.held, CLOSE_LINE));
         let decided = self.held.len() - keep;
         out(Reasoned::Reasoning(&self.held[..decided]));
         self.held.drain(..decided);
