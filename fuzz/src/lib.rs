@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod engine;
 pub mod kept;
+pub mod socket;
 pub mod terminal;
 pub mod text;
 pub mod wire;

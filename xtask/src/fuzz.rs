@@ -5,7 +5,7 @@
 //! `fuzz/artifacts`: fix the cause, then give the file a name among the seeds, and the tests replay it for ever.
 
 use crate::cargo::of_cargo;
-use crate::{Outcome, fetch, paths};
+use crate::{Outcome, bench, fetch, paths};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,14 +18,15 @@ struct Target {
     input_bytes_max: usize,
     allocation_mb_max: usize, // at once
     memory_mb_max: usize,     // of the whole process, the fuzzer's own included
+    serves: bool, // in the process is a server, whose worker is the program itself and whose log is long
 }
 
 const fn target(name: &'static str, input_bytes_max: usize, allocation_mb_max: usize) -> Target {
-    Target { name, input_bytes_max, allocation_mb_max, memory_mb_max: 2048 }
+    Target { name, input_bytes_max, allocation_mb_max, memory_mb_max: 2048, serves: false }
 }
 
 /// A template may make text of 256 MiB, and the lexer of a constraint is large; all else answers to inputs of some kilobytes.
-const TARGETS: [Target; 16] = [
+const TARGETS: [Target; 17] = [
     target("gguf", 16 << 10, 64),
     target("safetensors", 24 << 10, 64),
     Target { memory_mb_max: 4096, ..target("constrain", 2 << 10, 1024) },
@@ -42,6 +43,7 @@ const TARGETS: [Target; 16] = [
     target("terminal", 8 << 10, 64),
     target("config", 8 << 10, 64),
     target("sessions", 8 << 10, 64),
+    Target { serves: true, ..target("socket", 4 << 10, 1024) },
 ];
 
 const INPUT_SECONDS_MAX: usize = 20;
@@ -116,6 +118,11 @@ fn command(target: &Target, folders: [PathBuf; 2]) -> Outcome<Command> {
     command.arg(format!("-malloc_limit_mb={}", target.allocation_mb_max));
     command.arg(format!("-rss_limit_mb={}", target.memory_mb_max));
     command.arg(format!("-timeout={INPUT_SECONDS_MAX}"));
+    if target.serves {
+        command.env("FLINT_BIN", bench::release_build()?);
+        command.env("FLINT_MODEL", paths::cache()?.join("models/smollm2-135m.gguf"));
+        command.arg("-close_fd_mask=2");
+    }
     Ok(command)
 }
 
