@@ -6,6 +6,7 @@
 mod attend;
 mod attention;
 mod cache;
+mod cores;
 mod gated;
 mod heads;
 #[allow(clippy::too_many_arguments, reason = "shapes are plain numbers where a kernel begins")]
@@ -21,7 +22,8 @@ mod pool;
 mod simd;
 
 pub use cache::Short;
-pub use machine::{default_threads, int8_peak, read_bandwidth};
+pub use cores::default_threads;
+pub use machine::{int8_peak, read_bandwidth};
 pub use memory::OutOfMemory;
 pub use simd::Isa;
 

@@ -3,6 +3,7 @@
 //! Between the jobs of one forward pass the threads spin, because waking one costs more than many
 //! whole operations. Left without work for a millisecond they sleep.
 
+use super::cores::{self, Core, Cores};
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,6 +67,12 @@ pub struct Worker<'a> {
 impl Pool {
     /// A pool of `count` threads, the caller of [`Pool::run`] being the first.
     pub fn new(count: usize) -> Pool {
+        Pool::placed(count, Cores::of_this_process().and_then(|cores| cores.places(count)))
+    }
+
+    /// As [`Pool::new`], each thread on a core of its own. The caller is not bound, since threads that it starts would be bound
+    /// with it; the one core that the others leave free is where the system finds room for it.
+    fn placed(count: usize, places: Option<Vec<Core>>) -> Pool {
         let shared = Arc::new(Shared {
             count,
             job: UnsafeCell::new(None),
@@ -78,9 +85,13 @@ impl Pool {
         let threads = (1..count)
             .map(|index| {
                 let shared = shared.clone();
+                let core = places.as_ref().and_then(|cores| cores.get(index).cloned());
                 std::thread::Builder::new()
                     .name(format!("flint-cpu-{index}"))
-                    .spawn(move || shared.serve(index))
+                    .spawn(move || {
+                        core.iter().for_each(cores::stay);
+                        shared.serve(index);
+                    })
                     .expect("the system can start a thread")
             })
             .collect();
@@ -322,6 +333,27 @@ mod tests {
             }
             assert_eq!(system_threads(&mut pool), threads, "round {round}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_run_on_their_cores_and_the_caller_anywhere() {
+        let cpu = || {
+            // SAFETY: asking where this thread runs has no preconditions.
+            unsafe { libc::sched_getcpu() }
+        };
+        let bound = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let allowed = status.lines().find(|line| line.starts_with("Cpus_allowed_list:"));
+            allowed.unwrap().to_owned()
+        };
+        let (here, free) = (cpu() as usize, bound());
+        let mut pool = Pool::placed(3, Some(vec![Core::from([here]); 3]));
+        let seen: Vec<std::sync::Mutex<String>> = (0..3).map(|_| Default::default()).collect();
+        pool.run(|worker| *seen[worker.index].lock().unwrap() = bound());
+        let seen: Vec<String> = seen.into_iter().map(|seen| seen.into_inner().unwrap()).collect();
+        let own = format!("Cpus_allowed_list:\t{here}");
+        assert_eq!(seen, [free, own.clone(), own]);
     }
 
     #[test]
