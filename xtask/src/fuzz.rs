@@ -5,7 +5,7 @@
 //! `fuzz/artifacts`: fix the cause, then give the file a name among the seeds, and the tests replay it for ever.
 
 use crate::cargo::of_cargo;
-use crate::{Outcome, bench, fetch, paths};
+use crate::{Outcome, bench, fetch, must, paths};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -119,7 +119,9 @@ fn command(target: &Target, folders: [PathBuf; 2]) -> Outcome<Command> {
     command.arg(format!("-rss_limit_mb={}", target.memory_mb_max));
     command.arg(format!("-timeout={INPUT_SECONDS_MAX}"));
     if target.serves {
-        command.env("FLINT_BIN", bench::release_build()?);
+        let program = bench::release_build()?;
+        must(Command::new(&program).args(["pull", "smollm2-135m"]))?;
+        command.env("FLINT_BIN", program);
         command.env("FLINT_MODEL", paths::cache()?.join("models/smollm2-135m.gguf"));
         command.arg("-close_fd_mask=2");
     }
@@ -146,7 +148,7 @@ fn fuzz(target: &Target, seconds: u64) -> Outcome<Report> {
 /// Adds to the seeds the fewest and smallest of what was found that cover what the seeds do not.
 fn keep(target: &Target) -> Outcome {
     let mut command = command(target, [seeds(target), found(target)?])?;
-    crate::must(command.args(["-set_cover_merge=1", "-use_counters=0"]))
+    must(command.args(["-set_cover_merge=1", "-use_counters=0"]))
 }
 
 #[cfg(test)]

@@ -42,7 +42,8 @@ usage: cargo xtask COMMAND
   chaos [--short] [--kind NAME] [--seed N] [--bin PATH]
                                  many streams, dying workers and servers, leaving and slow clients, overload:
                                  every byte compared
-  eval humaneval [--tasks N]     how many programs that a model writes pass their tests
+  eval humaneval [--tasks N] [--plain]
+                                 how many programs that a model writes pass their tests
   eval edits [--only TEXT]       how many small tasks the agent does with a real model: build with --release first
   plot REPORT.json... OUT.svg    a picture of what flint bench --peer llama.cpp --json printed
   picture [--bin PATH] OUT.svg   the agent at work with the default model, recorded in a terminal

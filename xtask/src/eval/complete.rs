@@ -2,10 +2,12 @@
 
 use crate::Outcome;
 use flint_engine::device::cpu::{Cpu, default_threads};
+use flint_engine::device::plain::Plain;
 use flint_engine::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
 use flint_engine::load::ModelFile;
 use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
 use flint_engine::model::Loaded;
+use flint_engine::runner::Runner;
 use flint_engine::sample::Sampling;
 use flint_engine::step::{Engine, Progress};
 use flint_open::ModelText;
@@ -28,8 +30,25 @@ struct Stream {
     finished: bool,
 }
 
+/// Whose arithmetic it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Cpu,
+    Plain, // the oracle: a hundred times slower
+}
+
+impl By {
+    fn load(self, file: &ModelFile) -> Outcome<Box<dyn Runner>> {
+        let blocks = BATCH_SEQUENCES_MAX * SEQUENCE_TOKENS / KV_BLOCK_TOKENS;
+        Ok(match self {
+            By::Cpu => Box::new(Loaded::new(file, Cpu::new(default_threads())?, blocks, &mut |_, _| ())?),
+            By::Plain => Box::new(Loaded::new(file, Plain::default(), blocks, &mut |_, _| ())?),
+        })
+    }
+}
+
 /// What follows each prompt, up to a stop string.
-pub fn complete(path: &Path, prompts: &[&str]) -> Outcome<Vec<String>> {
+pub fn complete(path: &Path, prompts: &[&str], by: By) -> Outcome<Vec<String>> {
     if !path.exists() {
         return Err(
             format!("{} is not there: run `cargo xtask test`, which fetches it", path.display()).into()
@@ -37,9 +56,7 @@ pub fn complete(path: &Path, prompts: &[&str]) -> Outcome<Vec<String>> {
     }
     let file = ModelFile::open(path)?;
     let text = ModelText::read(&file)?;
-    let blocks = BATCH_SEQUENCES_MAX * SEQUENCE_TOKENS / KV_BLOCK_TOKENS;
-    let runner = Loaded::new(&file, Cpu::new(default_threads())?, blocks, &mut |_, _| ())?;
-    let mut engine = Engine::new(Box::new(runner));
+    let mut engine = Engine::new(by.load(&file)?);
     let mut events = Vec::new();
     for (index, prompt) in prompts.iter().enumerate() {
         let generate = generate(&text, index, prompt)?;
