@@ -97,7 +97,8 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
         Chosen::Cpu { .. } => {
             let loaded = worker::load(&pool, &path, worker::cpu(model)?)?;
             let shape = ModelFile::open(&path)?.config;
-            let floor = Floor::of(loaded.device().held(), &shape, Cpu::KV_VALUE_BYTES, read, int8);
+            let floor =
+                Floor::of(loaded.device().held(), &shape, Cpu::kv_head_bytes(shape.head_dim), read, int8);
             let job = Job { name, path: Some(path), bytes, threads, read, int8, spinner };
             run(config, args, loaded, floor, job)
         }

@@ -45,7 +45,7 @@ fn huge_bytes() -> usize {
 fn load_and_answer() -> Found {
     let before = huge_bytes();
     let file = ModelFile::open(&model_path("smollm2-135m")).unwrap();
-    let kv_token = 2 * file.config.layers * file.config.kv_heads * file.config.head_dim * Cpu::KV_VALUE_BYTES;
+    let kv_token = file.config.layers * file.config.kv_heads * Cpu::kv_head_bytes(file.config.head_dim);
     let runner = Loaded::new(&file, Cpu::new(2).unwrap(), KV_BLOCKS, &mut |_, _| ()).unwrap();
     let (weights, loaded) = (runner.device().held().bytes, huge_bytes());
     let mut engine = Engine::new(Box::new(runner));

@@ -25,8 +25,8 @@ struct Kv {
 }
 
 impl Kv {
-    fn of(config: &Config, value_bytes: usize) -> Kv {
-        let layer = (2 * config.kv_heads * config.head_dim * value_bytes) as f64;
+    fn of(config: &Config, head_bytes: usize) -> Kv {
+        let layer = (config.kv_heads * head_bytes) as f64;
         let windowed = (0..config.layers).filter(|&layer| config.window(layer).is_some()).count();
         Kv {
             whole: layer * (config.layers - windowed) as f64,
@@ -46,7 +46,7 @@ fn share(config: &Config) -> f64 {
 }
 
 impl Floor {
-    pub fn of(held: Held, config: &Config, kv_value_bytes: usize, read: f64, int8: f64) -> Floor {
+    pub fn of(held: Held, config: &Config, kv_head_bytes: usize, read: f64, int8: f64) -> Floor {
         let share = share(config);
         let values = held.values as f64 + share * held.expert_values as f64;
         let head = (config.vocab * config.hidden) as f64;
@@ -54,7 +54,7 @@ impl Floor {
             read,
             int8,
             weights: held.bytes as f64 + share * held.expert_bytes as f64,
-            kv: Kv::of(config, kv_value_bytes),
+            kv: Kv::of(config, kv_head_bytes),
             operations: 2.0 * (values - head),
         }
     }
@@ -67,7 +67,13 @@ impl Floor {
             false => tensor.bytes() as f64,
         };
         let weights = file.tensors().filter(looked_up).map(bytes).sum();
-        Floor { read, int8: 0.0, weights, kv: Kv::of(&file.config, 2), operations: 0.0 }
+        Floor {
+            read,
+            int8: 0.0,
+            weights,
+            kv: Kv::of(&file.config, 2 * 2 * file.config.head_dim),
+            operations: 0.0,
+        }
     }
 
     /// Tokens a second, at most, where that is known.

@@ -26,11 +26,11 @@ pub trait Device: Sized + Send {
     type Buffer: Send; // (rows of a batch, width)
     type Cache: Send; // keys and values of all layers, in blocks
 
-    /// Bytes of one value in the KV cache.
-    const KV_VALUE_BYTES: usize;
-
     /// It reads matrices that lie in the tiles of cards, of which no rows can be had.
     const TAKES_TILES: bool = false;
+
+    /// Bytes of a token's key and value in one head of the KV cache.
+    fn kv_head_bytes(head_dim: usize) -> usize;
 
     /// What the device is, in a few words, for people.
     fn describe(&self) -> String;

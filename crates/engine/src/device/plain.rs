@@ -194,7 +194,9 @@ impl Device for Plain {
     type Buffer = Rows;
     type Cache = PlainCache;
 
-    const KV_VALUE_BYTES: usize = 4;
+    fn kv_head_bytes(head_dim: usize) -> usize {
+        2 * head_dim * size_of::<f32>()
+    }
 
     fn describe(&self) -> String {
         "plain (scalar f32, the reference)".into()

@@ -85,7 +85,7 @@ impl<D: Device + 'static> Loaded<D> {
         }
         let config = &file.config;
         let weights = file.tensors().map(|tensor| device.held_bytes(tensor)).sum();
-        let need = MemoryNeed::of(config, weights, kv_blocks, D::KV_VALUE_BYTES);
+        let need = MemoryNeed::of(config, weights, kv_blocks, D::kv_head_bytes(config.head_dim));
         if let Some(available) = device.available_bytes() {
             need.check(available)?;
         }

@@ -14,8 +14,8 @@ pub struct MemoryNeed {
 
 impl MemoryNeed {
     /// For a model whose weights take `weights` bytes on the device, and a pool of `kv_blocks` blocks.
-    pub fn of(config: &Config, weights: u64, kv_blocks: usize, kv_value_bytes: usize) -> MemoryNeed {
-        let block = KV_BLOCK_TOKENS * 2 * config.kv_heads * config.head_dim * config.layers * kv_value_bytes;
+    pub fn of(config: &Config, weights: u64, kv_blocks: usize, kv_head_bytes: usize) -> MemoryNeed {
+        let block = KV_BLOCK_TOKENS * config.layers * config.kv_heads * kv_head_bytes;
         let qkv = (config.heads + 2 * config.kv_heads) * config.head_dim;
         let slots = config.experts.as_ref().map_or(1, |experts| 2 * experts.used);
         let widths = 2 * config.hidden + qkv + config.heads * config.head_dim + 3 * slots * config.ffn;

@@ -1,6 +1,6 @@
 //! Attention of a whole batch: which queries make a tile, and how the parts of one come together.
 
-use super::attention::{AttendChunk, Merge, Partial, Scratch, TILE, Tile, finish};
+use super::attention::{AttendChunk, Merge, Partial, RoundQueries, Scratch, TILE, Tile, finish};
 use super::cache::Cache;
 use super::memory::Shared;
 use super::simd::Isa;
@@ -61,10 +61,11 @@ impl AttendJob<'_> {
     /// Nobody else writes this tile's queries in `out`.
     pub unsafe fn whole_tile(&self, unit: usize, scratch: &mut Scratch, out: Shared<'_, f32>, width: usize) {
         let (tile, places) = self.tile(unit);
-        let Scratch { chunk: scratch, next: partial, totals } = scratch;
+        let Scratch { queries, chunk: scratch, next: partial, totals } = scratch;
+        self.isa.run(RoundQueries { tile: &tile, to: queries });
         self.clear(&tile, totals);
         for chunk in tile.chunks() {
-            self.isa.run_bf16(AttendChunk { scratch, tile: &tile, chunk, next: chunk + 1, out: partial });
+            self.isa.run(AttendChunk { queries, scratch, tile: &tile, chunk, next: chunk + 1, out: partial });
             self.add(&tile, totals, partial);
         }
         // SAFETY: passed on.
@@ -82,7 +83,9 @@ impl AttendJob<'_> {
     ) {
         let (tile, _) = self.tile(unit);
         if tile.chunks().contains(&chunk) {
-            self.isa.run_bf16(AttendChunk {
+            self.isa.run(RoundQueries { tile: &tile, to: &mut scratch.queries });
+            self.isa.run(AttendChunk {
+                queries: &scratch.queries,
                 scratch: &mut scratch.chunk,
                 tile: &tile,
                 chunk,

@@ -1,12 +1,13 @@
-//! Attention: up to eight queries of one KV head at a time, over chunks of 256 positions.
+//! Attention: up to twelve queries of one KV head at a time, over chunks of 256 positions.
 //!
-//! A query is one head of one row; the queries of a tile share every key and value that is loaded.
-//! Each chunk gives a maximum, a sum and a weighted value; chunks are merged in order. The chunks begin
-//! at fixed positions and are merged the same way whether one thread does them all or several share
-//! them, so a row's result does not depend on the batch, bit for bit. Factors have 16 bits, sums 32.
+//! A query is one head of one row; the queries of a tile share every key and value that is loaded. What is multiplied are
+//! whole numbers of 16 bits, each row of them with a scale of its own, so that sums over columns and over the positions of a
+//! group are exact. Each chunk gives a maximum, a sum and a weighted value; chunks are merged in order. Chunks and groups
+//! begin at fixed positions and are merged the same way whether one thread does them all or several share them, so a row's
+//! result does not depend on the batch, bit for bit.
 
-use super::cache::{Geometry, Short};
-use super::heads::HEAD_DIM_MAX;
+use super::cache::{Geometry, LEVEL_MAX, POWER_MIN, POWERS, POWERS_LEN};
+use super::heads::{HEAD_DIM_MAX, largest_of, store_levels};
 use super::simd::{Kernel, LANES, Simd, power_of_two, prefetch};
 use crate::limits::KV_BLOCK_TOKENS;
 use std::f32::consts::LOG2_E;
@@ -18,6 +19,13 @@ pub const TILE: usize = 12;
 /// Positions in a chunk.
 pub const CHUNK: usize = 256;
 
+/// Positions whose values are summed as whole numbers.
+const GROUP: usize = 64;
+
+/// The largest share of a group is between half of `2^SHARE_BITS` and all of it: what a group's sum has room for.
+const SHARE_BITS: u32 = 13;
+const _: () = assert!((GROUP << SHARE_BITS) * LEVEL_MAX as usize <= i32::MAX as usize);
+
 /// How many keys or values of a block earlier than they are needed these are asked for.
 const HALVES_AHEAD: usize = 2;
 
@@ -27,29 +35,38 @@ pub struct Tile<'a> {
     pub queries: [*const f32; TILE], // (head_dim) each; unused ones repeat the first
     pub seen: [(usize, usize); TILE], // first position seen and the one past the last
     pub count: usize,
-    pub cache: &'a [u16],
+    pub cache: &'a [i16],
     pub geometry: Geometry,
     pub blocks: &'a [u32],
     pub layer: usize,
     pub kv_head: usize,
 }
 
-/// The outcome of some positions for one query: `sum` and `values` are relative to `exp(largest)`.
+/// The outcome of some positions for one query: `sum` and `values` are relative to `2^peak`.
 #[derive(Clone, Copy)]
 pub struct Partial {
-    pub largest: f32,
+    pub peak: f32, // whole
     pub sum: f32,
     pub values: [f32; HEAD_DIM_MAX], // (head_dim)
 }
 
+/// The peak of no positions: less than any.
+const NO_PEAK: f32 = f32::MIN;
+
 impl Partial {
-    pub const EMPTY: Partial = Partial { largest: f32::NEG_INFINITY, sum: 0.0, values: [0.0; HEAD_DIM_MAX] };
+    pub const EMPTY: Partial = Partial { peak: NO_PEAK, sum: 0.0, values: [0.0; HEAD_DIM_MAX] };
 
     /// Makes it the outcome of no positions again.
     pub fn clear(&mut self, head_dim: usize) {
-        (self.largest, self.sum) = (f32::NEG_INFINITY, 0.0);
+        (self.peak, self.sum) = (NO_PEAK, 0.0);
         self.values[..head_dim].fill(0.0);
     }
+}
+
+/// `2^(a - b)`, or something very small where that is.
+#[inline(always)]
+fn power_between(a: f32, b: f32) -> f32 {
+    f32::from_bits(((a - b).clamp(-126.0, 127.0) as i32 + 127).cast_unsigned() << 23)
 }
 
 impl Tile<'_> {
@@ -64,6 +81,7 @@ impl Tile<'_> {
 /// One thread's room for what is made of a tile: in one chunk, and in all of them. It is some 50 KiB, and what clearing it
 /// takes would be felt in every layer.
 pub struct Scratch {
+    pub queries: Queries,
     pub chunk: ChunkScratch,
     pub next: [Partial; TILE],
     pub totals: [Partial; TILE],
@@ -72,28 +90,76 @@ pub struct Scratch {
 impl Default for Scratch {
     fn default() -> Scratch {
         let (next, totals) = ([Partial::EMPTY; TILE], [Partial::EMPTY; TILE]);
-        Scratch { chunk: ChunkScratch::default(), next, totals }
+        Scratch { queries: Queries::default(), chunk: ChunkScratch::default(), next, totals }
+    }
+}
+
+/// Queries as levels. Those that a tile lacks are what an earlier tile had there: nobody looks at what becomes of them.
+pub struct Queries {
+    levels: [[i16; HEAD_DIM_MAX]; TILE],
+    scales: [f32; TILE], // of a score's exponent to the base of 2
+}
+
+impl Default for Queries {
+    fn default() -> Queries {
+        Queries { levels: [[0; HEAD_DIM_MAX]; TILE], scales: [0.0; TILE] }
+    }
+}
+
+/// Rounds the queries of a tile.
+pub struct RoundQueries<'a> {
+    pub tile: &'a Tile<'a>,
+    pub to: &'a mut Queries,
+}
+
+impl Kernel for RoundQueries<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Tile { queries, count, geometry, .. } = self.tile;
+        let head_dim = geometry.head_dim;
+        // What a sum over all columns has room for.
+        let most = (i32::MAX / (LEVEL_MAX * head_dim as i32)).min(i16::MAX.into());
+        for i in 0..*count {
+            // SAFETY: the queries have `head_dim` values, a whole number of vectors.
+            unsafe {
+                let query = std::slice::from_raw_parts(queries[i], head_dim);
+                let largest = largest_of::<S>(query);
+                let inverse = if largest > 0.0 { most as f32 / largest } else { 0.0 };
+                for at in (0..head_dim).step_by(LANES) {
+                    let to = self.to.levels[i][at..].as_mut_ptr();
+                    store_levels::<S>(to, S::load(query[at..].as_ptr()), inverse, most);
+                }
+                self.to.scales[i] = largest / most as f32 * LOG2_E;
+            }
+        }
     }
 }
 
 pub struct ChunkScratch {
-    queries: [[u16; HEAD_DIM_MAX]; TILE],
-    scores: [[f32; CHUNK]; TILE],
-    shares: [[u16; CHUNK]; TILE],
+    scores: [[f32; CHUNK]; TILE], // exponents to the base of 2, that of the value's power added
+    shares: [[i16; CHUNK]; TILE], // of the values' levels
+    factors: [[f32; GROUPS]; TILE], // what a group's shares are to be multiplied with
+    inverses: [f32; CHUNK],       // of the values' powers
 }
+
+const GROUPS: usize = CHUNK / GROUP;
 
 impl Default for ChunkScratch {
     fn default() -> ChunkScratch {
         ChunkScratch {
-            queries: [[0; HEAD_DIM_MAX]; TILE],
             scores: [[0.0; CHUNK]; TILE],
             shares: [[0; CHUNK]; TILE],
+            factors: [[0.0; GROUPS]; TILE],
+            inverses: [0.0; CHUNK],
         }
     }
 }
 
 /// Computes one chunk for all queries of a tile.
 pub struct AttendChunk<'a> {
+    pub queries: &'a Queries,
     pub scratch: &'a mut ChunkScratch,
     pub tile: &'a Tile<'a>,
     pub chunk: usize,
@@ -101,54 +167,27 @@ pub struct AttendChunk<'a> {
     pub out: &'a mut [Partial; TILE],
 }
 
-/// One of the two ways to round.
-trait Rounded {
-    unsafe fn store<S: Simd>(to: *mut u16, value: S::F);
-    /// Adds to each lane the dot product of its two numbers of `a` with the two at `b`.
-    unsafe fn dot<S: Simd>(acc: S::F, a: S::I, b: *const u16) -> S::F;
-}
-
-struct F16;
-struct Bf16;
-
-impl Rounded for F16 {
-    #[inline(always)]
-    unsafe fn store<S: Simd>(to: *mut u16, value: S::F) {
-        // SAFETY: passed on.
-        unsafe { S::store_f16(to, value) }
-    }
-
-    #[inline(always)]
-    unsafe fn dot<S: Simd>(acc: S::F, a: S::I, b: *const u16) -> S::F {
-        // SAFETY: passed on.
-        unsafe { S::dot_f16(acc, a, b) }
-    }
-}
-
-impl Rounded for Bf16 {
-    #[inline(always)]
-    unsafe fn store<S: Simd>(to: *mut u16, value: S::F) {
-        // SAFETY: passed on.
-        unsafe { S::store_bf16(to, value) }
-    }
-
-    #[inline(always)]
-    unsafe fn dot<S: Simd>(acc: S::F, a: S::I, b: *const u16) -> S::F {
-        // SAFETY: passed on.
-        unsafe { S::dot_bf16(acc, a, b) }
-    }
-}
-
 impl Kernel for AttendChunk<'_> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        // SAFETY: passed on.
+        let tile = self.tile;
+        let first = tile.seen[..tile.count].iter().map(|s| s.0).min().unwrap_or(0);
+        let end = tile.seen[..tile.count].iter().map(|s| s.1).max().unwrap_or(0);
+        let (start, stop) = (self.chunk * CHUNK, end.min((self.chunk + 1) * CHUNK));
+        // Positions of the chunk that some query sees; lanes around them are computed and masked.
+        let low = first.max(start);
+        // SAFETY: the blocks of the positions are in the cache, the queries have `head_dim` levels.
         unsafe {
-            match self.tile.geometry.short {
-                Short::F16 => self.run_rounded::<S, F16>(),
-                Short::Bf16 => self.run_rounded::<S, Bf16>(),
+            match tile.count {
+                1 => self.run_tile::<S, 1>(low, stop),
+                2 => self.run_tile::<S, 2>(low, stop),
+                3 => self.run_tile::<S, 3>(low, stop),
+                4 => self.run_tile::<S, 4>(low, stop),
+                5 | 6 => self.run_tile::<S, 6>(low, stop),
+                7 | 8 => self.run_tile::<S, 8>(low, stop),
+                _ => self.run_tile::<S, TILE>(low, stop),
             }
         }
     }
@@ -156,29 +195,7 @@ impl Kernel for AttendChunk<'_> {
 
 impl AttendChunk<'_> {
     #[inline(always)]
-    unsafe fn run_rounded<S: Simd, N: Rounded>(self) {
-        let tile = self.tile;
-        let first = tile.seen[..tile.count].iter().map(|s| s.0).min().unwrap_or(0);
-        let end = tile.seen[..tile.count].iter().map(|s| s.1).max().unwrap_or(0);
-        let (start, stop) = (self.chunk * CHUNK, end.min((self.chunk + 1) * CHUNK));
-        // Positions of the chunk that some query sees; lanes around them are computed and masked.
-        let low = first.max(start);
-        // SAFETY: the blocks of the positions are in the cache, the queries have `head_dim` values.
-        unsafe {
-            match tile.count {
-                1 => self.run_tile::<S, N, 1>(low, stop),
-                2 => self.run_tile::<S, N, 2>(low, stop),
-                3 => self.run_tile::<S, N, 3>(low, stop),
-                4 => self.run_tile::<S, N, 4>(low, stop),
-                5 | 6 => self.run_tile::<S, N, 6>(low, stop),
-                7 | 8 => self.run_tile::<S, N, 8>(low, stop),
-                _ => self.run_tile::<S, N, TILE>(low, stop),
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn run_tile<S: Simd, N: Rounded, const R: usize>(self, low: usize, stop: usize) {
+    unsafe fn run_tile<S: Simd, const R: usize>(self, low: usize, stop: usize) {
         let (tile, scratch, start) = (self.tile, self.scratch, self.chunk * CHUNK);
         let blocks = low / KV_BLOCK_TOKENS..stop.div_ceil(KV_BLOCK_TOKENS);
         let halves = Halves { tile, blocks, next: self.next * CHUNK / KV_BLOCK_TOKENS };
@@ -186,25 +203,19 @@ impl AttendChunk<'_> {
             halves.blocks.start * KV_BLOCK_TOKENS - start..halves.blocks.end * KV_BLOCK_TOKENS - start;
         // SAFETY: passed on from `run`.
         unsafe {
-            for i in 0..R {
-                for at in (0..tile.geometry.head_dim).step_by(LANES) {
-                    N::store::<S>(scratch.queries[i][at..].as_mut_ptr(), S::load(tile.queries[i].add(at)));
-                }
-            }
             for (n, at) in covered.clone().step_by(KV_BLOCK_TOKENS).enumerate() {
-                score_block::<S, N, R>(tile, halves.get(n), halves.get(n + HALVES_AHEAD), scratch, at);
+                let (keys, soon) = (halves.get(n), halves.get(n + HALVES_AHEAD));
+                score_block::<S, R>(self.queries, tile.geometry.head_dim, keys, soon, scratch, at);
             }
             for i in 0..R.min(tile.count) {
                 let (first, end) = tile.seen[i];
                 let seen = first.max(start).min(stop) - start..end.min(stop).max(start) - start;
-                let (scores, shares) = (&mut scratch.scores[i], &mut scratch.shares[i]);
-                (self.out[i].largest, self.out[i].sum) =
-                    soften::<S, N>(scores, shares, seen, covered.clone());
+                (self.out[i].peak, self.out[i].sum) = soften::<S>(scratch, i, seen, covered.clone());
             }
-            let values = Values { halves: &halves, shares: &scratch.shares, seen: low - start..stop - start };
+            let values = Values { halves: &halves, scratch, covered, seen_end: stop - start };
             match R {
-                ..=6 => values.weigh_all::<S, N, R, 4>(self.out),
-                _ => values.weigh_all::<S, N, R, 2>(self.out),
+                ..=6 => values.weigh_all::<S, R, 4>(self.out),
+                _ => values.weigh_all::<S, R, 2>(self.out),
             }
         }
     }
@@ -220,7 +231,7 @@ struct Halves<'a> {
 
 impl Halves<'_> {
     #[inline(always)]
-    fn get(&self, n: usize) -> *const u16 {
+    fn get(&self, n: usize) -> *const i16 {
         let count = self.blocks.len();
         let Tile { geometry, cache, blocks, layer, kv_head, .. } = self.tile;
         let (block, half) = match n {
@@ -228,178 +239,203 @@ impl Halves<'_> {
             n if n < 2 * count => (self.blocks.start + n - count, geometry.half_len()),
             n => ((self.next + n - 2 * count).min(blocks.len() - 1), 0),
         };
-        let at = geometry.head_at(*layer, blocks[block], *kv_head) + half;
+        let at = geometry.head_at(*layer, blocks[block], *kv_head) + POWERS_LEN + half;
         cache[at..at + geometry.half_len()].as_ptr()
     }
 }
 
 /// Scores of `R` queries against the 32 keys of a block. Meanwhile what is needed `soon` comes from memory.
 #[inline(always)]
-unsafe fn score_block<S: Simd, N: Rounded, const R: usize>(
-    tile: &Tile<'_>,
-    keys: *const u16,
-    soon: *const u16,
+unsafe fn score_block<S: Simd, const R: usize>(
+    queries: &Queries,
+    head_dim: usize,
+    keys: *const i16,
+    soon: *const i16,
     scratch: &mut ChunkScratch,
     at: usize,
 ) {
-    let queries: [*const u16; R] = std::array::from_fn(|i| scratch.queries[i].as_ptr());
-    // SAFETY: `keys` holds (head_dim / 2, 32, 2) values.
+    // SAFETY: `keys` are (head_dim / 2, 32, 2) levels, with their powers and those of the values before them.
     unsafe {
-        let mut low = [S::splat(0.0); R];
-        let mut high = [S::splat(0.0); R];
-        for column in (0..tile.geometry.head_dim).step_by(2) {
+        prefetch(soon.wrapping_sub(POWERS_LEN));
+        let mut dots = [[S::zero_i(); 2]; R];
+        for column in (0..head_dim).step_by(2) {
             prefetch(soon.wrapping_add(column * KV_BLOCK_TOKENS));
             prefetch(soon.wrapping_add((column + 1) * KV_BLOCK_TOKENS));
-            let key_low = S::load_i(keys.add(column * KV_BLOCK_TOKENS).cast());
-            let key_high = S::load_i(keys.add(column * KV_BLOCK_TOKENS + 2 * LANES).cast());
+            let low = S::load_i(keys.add(column * KV_BLOCK_TOKENS).cast());
+            let high = S::load_i(keys.add(column * KV_BLOCK_TOKENS + 2 * LANES).cast());
             for i in 0..R {
-                low[i] = N::dot::<S>(low[i], key_low, queries[i].add(column));
-                high[i] = N::dot::<S>(high[i], key_high, queries[i].add(column));
+                let query = queries.levels[i].as_ptr().add(column);
+                dots[i] = [S::dot_i16(dots[i][0], low, query), S::dot_i16(dots[i][1], high, query)];
             }
         }
-        for i in 0..R {
-            S::store(scratch.scores[i][at..].as_mut_ptr(), low[i]);
-            S::store(scratch.scores[i][at + LANES..].as_mut_ptr(), high[i]);
+        let powers: *const u8 = keys.sub(POWERS_LEN).cast();
+        for half in 0..2 {
+            let (at, powers) = (at + half * LANES, powers.add(half * LANES));
+            let key = S::load_e8m0(powers);
+            let value = exponents::<S>(powers.add(POWERS));
+            let inverse = S::scale_by_power(S::splat(1.0), S::sub(S::splat(0.0), value));
+            S::store(scratch.inverses[at..].as_mut_ptr(), inverse);
+            for i in 0..R {
+                let score = S::mul(S::to_f32(dots[i][half]), key);
+                let score = S::fma(score, S::splat(queries.scales[i]), value);
+                S::store(scratch.scores[i][at..].as_mut_ptr(), score);
+            }
         }
     }
 }
 
-/// Turns scores into shares, relative to the largest; those not seen become 0. The sum is at least 1, so what little the
-/// ones not seen add to it is lost.
+/// Exponents of 16 powers. Where none was ever written it is the least that there is.
 #[inline(always)]
-unsafe fn soften<S: Simd, N: Rounded>(
-    scores: &mut [f32; CHUNK],
-    shares: &mut [u16; CHUNK],
+unsafe fn exponents<S: Simd>(powers: *const u8) -> S::F {
+    // SAFETY: passed on.
+    unsafe { S::sub(S::max(S::load_u8(powers), S::splat(POWER_MIN.into())), S::splat(127.0)) }
+}
+
+/// Turns the scores of a query into shares, in each group relative to a power of two that its largest reaches; those not
+/// seen become 0, and what little they add to the sum is lost. Gives the power for the whole chunk, and the sum.
+#[inline(always)]
+unsafe fn soften<S: Simd>(
+    scratch: &mut ChunkScratch,
+    query: usize,
     seen: Range<usize>,
     covered: Range<usize>,
 ) -> (f32, f32) {
+    let (scores, shares) = (&mut scratch.scores[query], &mut scratch.shares[query]);
     if seen.is_empty() {
         shares[covered].fill(0);
-        return (f32::NEG_INFINITY, 0.0);
+        return (NO_PEAK, 0.0);
     }
     scores[covered.start..seen.start].fill(f32::NEG_INFINITY);
     scores[seen.end..covered.end].fill(f32::NEG_INFINITY);
+    let groups = covered.start / GROUP..covered.end.div_ceil(GROUP);
+    let vectors = |group: usize| {
+        (covered.start.max(group * GROUP)..covered.end.min((group + 1) * GROUP)).step_by(LANES)
+    };
     // SAFETY: `covered` is within the chunk and a multiple of 16 long.
     unsafe {
-        let mut largest = S::splat(f32::NEG_INFINITY);
-        for at in covered.clone().step_by(LANES) {
-            largest = S::max(largest, S::load(scores[at..].as_ptr()));
+        let mut peaks = [NO_PEAK; GROUPS];
+        for group in groups.clone() {
+            let mut largest = S::splat(f32::NEG_INFINITY);
+            for at in vectors(group) {
+                largest = S::max(largest, S::load(scores[at..].as_ptr()));
+            }
+            peaks[group] = S::largest(largest).ceil().max(NO_PEAK);
         }
-        let largest = S::largest(largest);
-        let (scale, shift) = (S::splat(LOG2_E), S::splat(-largest * LOG2_E));
+        let peak = peaks.into_iter().fold(NO_PEAK, f32::max);
         let mut sum = S::splat(0.0);
-        for at in covered.clone().step_by(LANES) {
-            let share = power_of_two::<S>(S::fma(S::load(scores[at..].as_ptr()), scale, shift));
-            N::store::<S>(shares[at..].as_mut_ptr(), share);
-            sum = S::add(sum, share);
+        for group in groups {
+            let shift = S::splat(SHARE_BITS as f32 - peaks[group]);
+            let mut own = S::splat(0.0);
+            for at in vectors(group) {
+                let share = power_of_two::<S>(S::add(S::load(scores[at..].as_ptr()), shift));
+                S::store_i16(shares[at..].as_mut_ptr(), share);
+                own = S::fma(share, S::load(scratch.inverses[at..].as_ptr()), own);
+            }
+            scratch.factors[query][group] = power_between(peaks[group] - SHARE_BITS as f32, peak);
+            sum = S::fma(own, S::splat(scratch.factors[query][group]), sum);
         }
-        shares[covered.start..seen.start].fill(0);
-        shares[seen.end..covered.end].fill(0);
-        (largest, S::sum(sum))
+        (peak, S::sum(sum))
     }
 }
 
 /// The values of a chunk, and what they are weighed by.
 struct Values<'a> {
     halves: &'a Halves<'a>,
-    shares: &'a [[u16; CHUNK]; TILE],
-    seen: Range<usize>, // positions of the chunk that some query sees
+    scratch: &'a ChunkScratch,
+    covered: Range<usize>, // positions of the chunk that have shares
+    seen_end: usize,       // those from here on are all 0
 }
 
 impl Values<'_> {
     /// Sums of as many columns as registers hold are made at a time: `W` vectors for each of `R` queries.
     #[inline(always)]
-    unsafe fn weigh_all<S: Simd, N: Rounded, const R: usize, const W: usize>(
-        &self,
-        out: &mut [Partial; TILE],
-    ) {
+    unsafe fn weigh_all<S: Simd, const R: usize, const W: usize>(&self, out: &mut [Partial; TILE]) {
         let head_dim = self.halves.tile.geometry.head_dim;
         let whole = head_dim / (W * LANES) * (W * LANES);
         // SAFETY: passed on from `run`.
         unsafe {
             for at in (0..whole).step_by(W * LANES) {
-                self.weigh::<S, N, R, W>(at, out);
+                self.weigh::<S, R, W>(at, out);
             }
             for at in (whole..head_dim).step_by(LANES) {
-                self.weigh::<S, N, R, 1>(at, out);
+                self.weigh::<S, R, 1>(at, out);
             }
         }
     }
 
     /// The columns `at..at + W * 16`.
     #[inline(always)]
-    unsafe fn weigh<S: Simd, N: Rounded, const R: usize, const W: usize>(
+    unsafe fn weigh<S: Simd, const R: usize, const W: usize>(&self, at: usize, out: &mut [Partial; TILE]) {
+        let blocks = self.halves.blocks.len();
+        // SAFETY: partials have `head_dim` values, and so have the tokens of all blocks.
+        unsafe {
+            let mut sums = [[S::zero_i(); W]; R];
+            let mut first = true;
+            for n in 0..blocks {
+                let block = self.covered.start + n * KV_BLOCK_TOKENS;
+                let positions = block..(block + KV_BLOCK_TOKENS).min(self.seen_end);
+                let soon = self.halves.get(blocks + n + HALVES_AHEAD).wrapping_add(2 * at);
+                let values = self.halves.get(blocks + n).add(2 * at);
+                self.weigh_block::<S, R, W>(values, soon, positions, &mut sums);
+                let end = block + KV_BLOCK_TOKENS;
+                if end.is_multiple_of(GROUP) || n + 1 == blocks {
+                    self.add_group::<S, R, W>(block / GROUP, &mut sums, first, at, out);
+                    first = false;
+                }
+            }
+        }
+    }
+
+    /// Adds the levels of the values at `positions`, all in one block. Meanwhile what is needed `soon` comes from memory.
+    #[inline(always)]
+    unsafe fn weigh_block<S: Simd, const R: usize, const W: usize>(
         &self,
+        values: *const i16,
+        soon: *const i16,
+        positions: Range<usize>,
+        sums: &mut [[S::I; W]; R],
+    ) {
+        let row_len = 2 * self.halves.tile.geometry.head_dim; // of two tokens
+        // SAFETY: the values of a block are (16, head_dim, 2). Shares come in pairs too: where the second of one is not seen it is 0.
+        unsafe {
+            for position in positions.step_by(2) {
+                let row = position % KV_BLOCK_TOKENS / 2 * row_len;
+                for w in 0..W {
+                    prefetch(soon.wrapping_add(row + w * 2 * LANES));
+                }
+                let pairs: [S::I; W] =
+                    std::array::from_fn(|w| S::load_i(values.add(row + w * 2 * LANES).cast()));
+                for i in 0..R {
+                    let shares = self.scratch.shares[i][position..].as_ptr();
+                    for w in 0..W {
+                        sums[i][w] = S::dot_i16(sums[i][w], pairs[w], shares);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds a group's sums to those of the groups before, and clears them.
+    #[inline(always)]
+    unsafe fn add_group<S: Simd, const R: usize, const W: usize>(
+        &self,
+        group: usize,
+        sums: &mut [[S::I; W]; R],
+        first: bool,
         at: usize,
         out: &mut [Partial; TILE],
     ) {
-        let blocks = self.halves.blocks.len();
-        let start = self.seen.start / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS; // of the first block
-        // SAFETY: partials have `head_dim` values, and so have the tokens of all blocks.
+        // SAFETY: partials have `head_dim` values.
         unsafe {
-            let mut sums = [[S::splat(0.0); W]; R];
-            for n in 0..blocks {
-                let block = start + n * KV_BLOCK_TOKENS;
-                let seen = block.max(self.seen.start)..(block + KV_BLOCK_TOKENS).min(self.seen.end);
-                let soon = self.halves.get(blocks + n + HALVES_AHEAD).wrapping_add(2 * at);
-                let values = self.halves.get(blocks + n).add(2 * at);
-                self.weigh_block::<S, N, R, W>(values, soon, seen, &mut sums);
-            }
             for i in 0..R {
+                let factor = S::splat(self.scratch.factors[i][group]);
                 for w in 0..W {
-                    S::store(out[i].values[at + w * LANES..].as_mut_ptr(), sums[i][w]);
+                    let to = out[i].values[at + w * LANES..].as_mut_ptr();
+                    let before = if first { S::splat(0.0) } else { S::load(to) };
+                    S::store(to, S::fma(S::to_f32(sums[i][w]), factor, before));
+                    sums[i][w] = S::zero_i();
                 }
             }
-        }
-    }
-
-    /// Adds the values of the positions `seen`, all in one block. Meanwhile what is needed `soon` comes from memory.
-    #[inline(always)]
-    unsafe fn weigh_block<S: Simd, N: Rounded, const R: usize, const W: usize>(
-        &self,
-        values: *const u16,
-        soon: *const u16,
-        seen: Range<usize>,
-        sums: &mut [[S::F; W]; R],
-    ) {
-        let row_len = 2 * self.halves.tile.geometry.head_dim; // of two tokens
-        // SAFETY: the values of a block are (16, head_dim, 2).
-        unsafe {
-            let row = |position: usize| position % KV_BLOCK_TOKENS / 2 * row_len;
-            let load = |position: usize| -> [S::I; W] {
-                std::array::from_fn(|w| S::load_i(values.add(row(position) + w * 2 * LANES).cast()))
-            };
-            // Next to a position that is not seen may lie anything, and 0 times that need not be 0.
-            if seen.start % 2 == 1 {
-                let pair = load(seen.start).map(|pair| S::only_half::<true>(pair));
-                add_pair::<S, N, R, W>(pair, self.shares, seen.start - 1, sums);
-            }
-            for position in (seen.start.next_multiple_of(2)..seen.end / 2 * 2).step_by(2) {
-                for w in 0..W {
-                    prefetch(soon.wrapping_add(row(position) + w * 2 * LANES));
-                }
-                add_pair::<S, N, R, W>(load(position), self.shares, position, sums);
-            }
-            if seen.end % 2 == 1 {
-                let pair = load(seen.end - 1).map(|pair| S::only_half::<false>(pair));
-                add_pair::<S, N, R, W>(pair, self.shares, seen.end - 1, sums);
-            }
-        }
-    }
-}
-
-/// Adds the values of two positions, the first of them `position`.
-#[inline(always)]
-unsafe fn add_pair<S: Simd, N: Rounded, const R: usize, const W: usize>(
-    pair: [S::I; W],
-    shares: &[[u16; CHUNK]; TILE],
-    position: usize,
-    sums: &mut [[S::F; W]; R],
-) {
-    for i in 0..R {
-        for w in 0..W {
-            // SAFETY: positions are even here, so both shares are of the chunk.
-            unsafe { sums[i][w] = N::dot::<S>(sums[i][w], pair[w], shares[i][position..].as_ptr()) };
         }
     }
 }
@@ -420,9 +456,9 @@ impl Kernel for Merge<'_> {
         if next.sum == 0.0 {
             return;
         }
-        let largest = total.largest.max(next.largest);
-        let (old, new) = ((total.largest - largest).exp(), (next.largest - largest).exp());
-        total.largest = largest;
+        let peak = total.peak.max(next.peak);
+        let (old, new) = (power_between(total.peak, peak), power_between(next.peak, peak));
+        total.peak = peak;
         total.sum = total.sum * old + next.sum * new;
         // SAFETY: `head_dim` is a multiple of 16 and at most the arrays' length.
         unsafe {
@@ -437,6 +473,95 @@ impl Kernel for Merge<'_> {
 
 /// Writes a query's attention: its values over its sum, with the sink's weight in the sum.
 pub fn finish(total: &Partial, sink: Option<f32>, out: &mut [f32]) {
-    let sum = total.sum + sink.map_or(0.0, |sink| (sink - total.largest).exp());
+    let sum = total.sum + sink.map_or(0.0, |sink| (sink * LOG2_E - total.peak).exp2());
     out.iter_mut().zip(&total.values).for_each(|(out, value)| *out = value / sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cache::{Cache, key_place, value_place};
+    use super::super::simd::Isa;
+    use super::*;
+    use crate::model::config::{Arch, Config, Rope, RopePairs};
+
+    /// One layer with one head.
+    fn cache(head_dim: usize, tokens: usize) -> Cache {
+        let rope = Rope { frequencies: vec![0.0; head_dim / 2], magnitude: 1.0, pairs: RopePairs::Halves };
+        let config = Config {
+            arch: Arch::Llama,
+            layers: 1,
+            hidden: head_dim,
+            heads: 1,
+            kv_heads: 1,
+            head_dim,
+            ffn: 0,
+            experts: None,
+            vocab: 0,
+            context: tokens,
+            norm_eps: 0.0,
+            rope,
+            window: None,
+        };
+        Cache::new(&config, tokens.div_ceil(KV_BLOCK_TOKENS)).unwrap()
+    }
+
+    /// Puts levels of the power 2^0 everywhere in a token's key and in its value.
+    fn put(cache: &mut Cache, token: usize, key: i32, value: i32) {
+        let geometry = cache.geometry();
+        let (at, token) = (geometry.head_at(0, (token / KV_BLOCK_TOKENS) as u32, 0), token % KV_BLOCK_TOKENS);
+        let data = cache.data_mut();
+        let powers = at..at + POWERS_LEN;
+        data[powers].fill(i16::from_ne_bytes([127; 2]));
+        for column in 0..geometry.head_dim {
+            data[at + POWERS_LEN + key_place(column, token)] = key as i16;
+            let values = at + POWERS_LEN + geometry.half_len();
+            data[values + value_place(column, token, geometry.head_dim)] = value as i16;
+        }
+    }
+
+    /// A query whose columns are all `query` sees, in the first chunk, `want` in all columns.
+    fn sees(isa: Isa, cache: &Cache, query: f32, want: i32) {
+        let head_dim = cache.geometry().head_dim;
+        let queries = vec![query; head_dim];
+        let blocks: Vec<u32> = (0..(CHUNK / KV_BLOCK_TOKENS) as u32).collect();
+        let tile = Tile {
+            queries: [queries.as_ptr(); TILE],
+            seen: [(0, CHUNK); TILE],
+            count: 1,
+            cache: cache.data(),
+            geometry: cache.geometry(),
+            blocks: &blocks,
+            layer: 0,
+            kv_head: 0,
+        };
+        let Scratch { queries, chunk: scratch, next: out, .. } = &mut Scratch::default();
+        isa.run(RoundQueries { tile: &tile, to: queries });
+        isa.run(AttendChunk { queries, scratch, tile: &tile, chunk: 0, next: 1, out });
+        let mut row = vec![f32::NAN; head_dim];
+        finish(&out[0], None, &mut row);
+        // Shares are rounded, their sum is not.
+        let off = row.iter().map(|value| (value / want as f32 - 1.0).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-4, "{}, {head_dim} columns of {query}: {row:?}, not {want}", isa.name());
+    }
+
+    #[test]
+    fn the_largest_sums_do_not_overflow() {
+        for head_dim in [16, 64, 128, HEAD_DIM_MAX] {
+            let mut cache = cache(head_dim, CHUNK);
+            // All see the same and are worth as much as can be: every share is the largest.
+            for token in 0..CHUNK {
+                put(&mut cache, token, LEVEL_MAX, -LEVEL_MAX);
+            }
+            for isa in Isa::available() {
+                for query in [0.0, 1.0, -3.0e4, 1.0e30] {
+                    sees(isa, &cache, query, -LEVEL_MAX);
+                }
+            }
+            // The largest score and the least: only what is the most like the query counts.
+            put(&mut cache, 100, -LEVEL_MAX, 77);
+            for isa in Isa::available() {
+                sees(isa, &cache, -1.0, 77);
+            }
+        }
+    }
 }

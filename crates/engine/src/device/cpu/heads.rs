@@ -1,6 +1,6 @@
 //! Between the q, k, v product and attention: norms of heads, rotary turn, and the way into the cache.
 
-use super::cache::{Geometry, Short, key_place, value_place};
+use super::cache::{Geometry, LEVEL_MAX, POWERS, POWERS_LEN, key_place, power_for, value_place};
 use super::input::normalise_in_place;
 use super::memory::Shared;
 use super::simd::{Isa, Kernel, LANES, Simd};
@@ -31,10 +31,9 @@ pub struct PlaceHeads<'a> {
     pub pairs: RopePairs,
     pub q_norm: Option<(&'a [f32], f32)>,
     pub k_norm: Option<(&'a [f32], f32)>,
-    pub cache: Shared<'a, u16>,
-    pub at: usize,    // where the keys of the head begin in the cache
+    pub cache: Shared<'a, i16>,
+    pub at: usize,    // where the head begins in the cache
     pub token: usize, // within the block
-    pub short: Short,
 }
 
 impl Kernel for PlaceHeads<'_> {
@@ -61,30 +60,54 @@ impl Kernel for PlaceHeads<'_> {
             }
             turn::<S>(self.k, self.cos, self.sin, self.pairs);
             let half_len = head_dim * KV_BLOCK_TOKENS;
-            let cache = self.cache.range_mut(self.at, 2 * half_len).as_mut_ptr();
-            let mut lanes = [0u16; LANES];
-            for at in (0..head_dim).step_by(LANES) {
-                store_short::<S>(self.short, lanes.as_mut_ptr(), S::load(self.k[at..].as_ptr()));
-                for (i, key) in lanes.into_iter().enumerate() {
-                    *cache.add(key_place(at + i, self.token)) = key;
-                }
-                store_short::<S>(self.short, lanes.as_mut_ptr(), S::load(self.v[at..].as_ptr()));
-                for (i, value) in lanes.into_iter().enumerate() {
-                    *cache.add(half_len + value_place(at + i, self.token, head_dim)) = value;
-                }
-            }
+            let head = self.cache.range_mut(self.at, POWERS_LEN + 2 * half_len).as_mut_ptr();
+            let powers = head.cast::<u8>().add(self.token);
+            let (keys, values) = (head.add(POWERS_LEN), head.add(POWERS_LEN + half_len));
+            *powers = place::<S>(self.k, |column, level| *keys.add(key_place(column, self.token)) = level);
+            *powers.add(POWERS) = place::<S>(self.v, |column, level| {
+                *values.add(value_place(column, self.token, head_dim)) = level;
+            });
         }
     }
 }
 
+/// Puts a key or a value into the cache, and says which power of two its levels have.
 #[inline(always)]
-unsafe fn store_short<S: Simd>(short: Short, to: *mut u16, value: S::F) {
+unsafe fn place<S: Simd>(values: &[f32], mut put: impl FnMut(usize, i16)) -> u8 {
+    // SAFETY: whole vectors of values.
+    unsafe {
+        let power = power_for(largest_of::<S>(values));
+        let inverse = f32::from_bits(u32::from(2 * 127 - power) << 23);
+        let mut levels = [0; LANES];
+        for at in (0..values.len()).step_by(LANES) {
+            store_levels::<S>(levels.as_mut_ptr(), S::load(values[at..].as_ptr()), inverse, LEVEL_MAX);
+            for (i, level) in levels.into_iter().enumerate() {
+                put(at + i, level);
+            }
+        }
+        power
+    }
+}
+
+/// The largest absolute value.
+#[inline(always)]
+pub unsafe fn largest_of<S: Simd>(values: &[f32]) -> f32 {
+    // SAFETY: whole vectors of values.
+    unsafe {
+        let starts = (0..values.len()).step_by(LANES);
+        let largest =
+            starts.fold(S::splat(0.0), |largest, at| S::max(S::abs(S::load(values[at..].as_ptr())), largest));
+        S::largest(largest)
+    }
+}
+
+/// Rounds `values * inverse` to levels of at most `most`, whatever the values are.
+#[inline(always)]
+pub unsafe fn store_levels<S: Simd>(to: *mut i16, values: S::F, inverse: f32, most: i32) {
     // SAFETY: passed on.
     unsafe {
-        match short {
-            Short::F16 => S::store_f16(to, value),
-            Short::Bf16 => S::store_bf16(to, value),
-        }
+        let levels = S::max(S::mul(values, S::splat(inverse)), S::splat(-most as f32));
+        S::store_i16(to, S::min(levels, S::splat(most as f32)));
     }
 }
 
@@ -123,7 +146,7 @@ impl Placement<'_> {
         row: usize,
         kv_head: usize,
         values: Shared<'_, f32>,
-        cached: Shared<'_, u16>,
+        cached: Shared<'_, i16>,
         geometry: Geometry,
     ) {
         let w = self.weights;
@@ -150,7 +173,6 @@ impl Placement<'_> {
                 cache: cached,
                 at,
                 token,
-                short: geometry.short,
             });
         }
     }

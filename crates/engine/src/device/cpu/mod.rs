@@ -21,7 +21,6 @@ mod pack;
 mod pool;
 mod simd;
 
-pub use cache::Short;
 pub use cores::default_threads;
 pub use machine::{int8_peak, read_bandwidth};
 pub use memory::OutOfMemory;
@@ -52,7 +51,6 @@ const ARENA_CHUNK_BYTES: usize = 64 << 20;
 
 pub struct Cpu {
     isa: Isa,
-    short: Short, // of caches
     pool: Pool,
     arena: Arena, // all weights
     angles: Angles,
@@ -121,7 +119,6 @@ impl Cpu {
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Cpu, OutOfMemory> {
         Ok(Cpu {
             isa,
-            short: Short::F16,
             pool: Pool::new(threads.max(1)),
             arena: Arena::new(ARENA_CHUNK_BYTES)?,
             angles: Angles::default(),
@@ -137,21 +134,9 @@ impl Cpu {
 }
 
 impl Cpu {
-    /// Quantised weights have inputs of 8 bits: keys and values need not be finer.
-    fn round_like(&mut self, weights: &[Tensor]) {
-        if weights.iter().any(|tensor| tensor.format.block_len() > 1) {
-            self.round(Short::Bf16);
-        }
-    }
-
     /// The weights loaded so far.
     pub fn held(&self) -> Held {
         self.held
-    }
-
-    /// How caches that are made from now on round.
-    pub fn round(&mut self, short: Short) {
-        self.short = short;
     }
 }
 
@@ -192,14 +177,15 @@ impl Device for Cpu {
     type Buffer = Buffer;
     type Cache = Cache;
 
-    const KV_VALUE_BYTES: usize = 2;
+    fn kv_head_bytes(head_dim: usize) -> usize {
+        cache::head_bytes(head_dim)
+    }
 
     fn describe(&self) -> String {
         format!("cpu ({}, {} threads)", self.isa.name(), self.pool.threads())
     }
 
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix, DeviceError> {
-        self.round_like(parts);
         let cols = parts.first().map_or(0, Tensor::cols);
         self.widest.cols = self.widest.cols.max(cols);
         let mut packed = Vec::with_capacity(parts.len());
@@ -213,7 +199,6 @@ impl Device for Cpu {
     }
 
     fn experts(&mut self, tensor: &Tensor) -> Result<Vec<Packed>, DeviceError> {
-        self.round_like(std::slice::from_ref(tensor));
         let experts = tensor.shape.first().copied().unwrap_or(0);
         let rows = tensor.rows() / experts.max(1);
         self.widest.cols = self.widest.cols.max(tensor.cols());
@@ -251,7 +236,7 @@ impl Device for Cpu {
                 ),
             });
         }
-        Ok(Cache::new(config, blocks, self.short)?)
+        Ok(Cache::new(config, blocks)?)
     }
 
     fn ready(&mut self, config: &Config, rows: usize) -> Result<(), DeviceError> {

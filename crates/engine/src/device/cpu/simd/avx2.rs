@@ -107,27 +107,14 @@ unsafe fn dot_wide(u: __m256i, s: __m256i) -> __m256i {
     }
 }
 
-/// Each lane's even bf16 as f32.
+/// Rounded to nearest, as 16 words.
 #[inline(always)]
-unsafe fn even(a: __m256i) -> __m256 {
-    // SAFETY: registers only.
-    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)) }
-}
-
-/// Each lane's odd bf16 as f32.
-#[inline(always)]
-unsafe fn odd(a: __m256i) -> __m256 {
-    // SAFETY: registers only.
-    unsafe { _mm256_castsi256_ps(_mm256_and_si256(a, _mm256_set1_epi32(!0xffff))) }
-}
-
-/// Lanes that hold one f16 each, as f32.
-#[inline(always)]
-unsafe fn wide_f16(a: __m256i) -> __m256 {
+unsafe fn words(value: F2) -> __m256i {
     // SAFETY: registers only.
     unsafe {
-        let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(a, a));
-        _mm256_cvtph_ps(_mm256_castsi256_si128(packed))
+        let whole = both(value, |v| _mm256_cvtps_epi32(v));
+        // Packing works within 128-bit halves: the permutation puts the words back in order.
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(whole[0], whole[1]))
     }
 }
 
@@ -187,33 +174,13 @@ unsafe impl<D: Dots> Simd for Avx2<D> {
         }
     }
     #[inline(always)]
-    unsafe fn store_f16(to: *mut u16, value: F2) {
-        unsafe {
-            let half = both(value, |v| _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
-            _mm_storeu_si128(to.cast(), half[0]);
-            _mm_storeu_si128(to.add(8).cast(), half[1]);
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_bf16(to: *mut u16, value: F2) {
-        unsafe {
-            let rounded = both(value, |value| {
-                let bits = _mm256_castps_si256(value);
-                let lowest = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-                let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, lowest), _mm256_set1_epi32(0x7fff));
-                _mm256_srli_epi32::<16>(rounded)
-            });
-            // Packing works within halves of a register: the quarters come out as 0, 2, 1, 3.
-            let packed = _mm256_packus_epi32(rounded[0], rounded[1]);
-            _mm256_storeu_si256(to.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
-        }
+    unsafe fn store_i16(to: *mut i16, value: F2) {
+        unsafe { _mm256_storeu_si256(to.cast(), words(value)) }
     }
     #[inline(always)]
     unsafe fn store_i8(to: *mut i8, value: F2) {
         unsafe {
-            let whole = both(value, |v| _mm256_cvtps_epi32(v));
-            // Packing works within 128-bit halves: the permutation puts the words back in order.
-            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(whole[0], whole[1]));
+            let words = words(value);
             let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             _mm_storeu_si128(to.cast(), bytes);
         }
@@ -348,33 +315,5 @@ unsafe impl<D: Dots> Simd for Avx2<D> {
     #[inline(always)]
     unsafe fn to_f32(a: I2) -> F2 {
         unsafe { both(a, |a| _mm256_cvtepi32_ps(a)) }
-    }
-    #[inline(always)]
-    unsafe fn dot_bf16(acc: F2, a: I2, b: *const u16) -> F2 {
-        unsafe {
-            let b = _mm256_set1_epi32(b.cast::<i32>().read_unaligned());
-            let half = |acc, a| _mm256_fmadd_ps(odd(a), odd(b), _mm256_fmadd_ps(even(a), even(b), acc));
-            [half(acc[0], a[0]), half(acc[1], a[1])]
-        }
-    }
-    #[inline(always)]
-    unsafe fn dot_f16(acc: F2, a: I2, b: *const u16) -> F2 {
-        unsafe {
-            let splat = |b: *const u16| _mm256_cvtph_ps(_mm_set1_epi16(b.read_unaligned() as i16));
-            let (even, odd) = (splat(b), splat(b.add(1)));
-            let half = |acc, a| {
-                let sum =
-                    _mm256_fmadd_ps(wide_f16(_mm256_and_si256(a, _mm256_set1_epi32(0xffff))), even, acc);
-                _mm256_fmadd_ps(wide_f16(_mm256_srli_epi32::<16>(a)), odd, sum)
-            };
-            [half(acc[0], a[0]), half(acc[1], a[1])]
-        }
-    }
-    #[inline(always)]
-    unsafe fn only_half<const ODD: bool>(a: I2) -> I2 {
-        unsafe {
-            let mask = _mm256_set1_epi32(if ODD { !0xffff } else { 0xffff });
-            both(a, |a| _mm256_and_si256(a, mask))
-        }
     }
 }

@@ -1,28 +1,14 @@
-//! AVX-512 with VNNI: one register a vector. `BF16`: the CPU multiplies bf16 too.
+//! AVX-512 with VNNI: one register a vector.
 
 use super::Simd;
 use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
-pub struct Avx512<const BF16: bool>;
-
-/// Each lane's even bf16 as f32.
-#[inline(always)]
-unsafe fn even(a: __m512i) -> __m512 {
-    // SAFETY: registers only.
-    unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(a)) }
-}
-
-/// Each lane's odd bf16 as f32.
-#[inline(always)]
-unsafe fn odd(a: __m512i) -> __m512 {
-    // SAFETY: registers only.
-    unsafe { _mm512_castsi512_ps(_mm512_and_si512(a, _mm512_set1_epi32(!0xffff))) }
-}
+pub struct Avx512;
 
 // SAFETY: every method is a fixed sequence of AVX-512 instructions on its arguments.
 #[allow(clippy::undocumented_unsafe_blocks)]
-unsafe impl<const BF16: bool> Simd for Avx512<BF16> {
+unsafe impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
 
@@ -65,21 +51,8 @@ unsafe impl<const BF16: bool> Simd for Avx512<BF16> {
         unsafe { _mm512_storeu_ps(to, value) }
     }
     #[inline(always)]
-    unsafe fn store_f16(to: *mut u16, value: __m512) {
-        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value)) }
-    }
-    #[inline(always)]
-    unsafe fn store_bf16(to: *mut u16, value: __m512) {
-        unsafe {
-            if BF16 {
-                let rounded = std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(value));
-                return _mm256_storeu_si256(to.cast(), rounded);
-            }
-            let bits = _mm512_castps_si512(value);
-            let lowest = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let rounded = _mm512_add_epi32(_mm512_add_epi32(bits, lowest), _mm512_set1_epi32(0x7fff));
-            _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(rounded)));
-        }
+    unsafe fn store_i16(to: *mut i16, value: __m512) {
+        unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(value))) }
     }
     #[inline(always)]
     unsafe fn store_i8(to: *mut i8, value: __m512) {
@@ -194,29 +167,5 @@ unsafe impl<const BF16: bool> Simd for Avx512<BF16> {
     #[inline(always)]
     unsafe fn to_f32(a: __m512i) -> __m512 {
         unsafe { _mm512_cvtepi32_ps(a) }
-    }
-    #[inline(always)]
-    unsafe fn dot_bf16(acc: __m512, a: __m512i, b: *const u16) -> __m512 {
-        unsafe {
-            let b = _mm512_set1_epi32(b.cast::<i32>().read_unaligned());
-            if BF16 {
-                let bf16 = |a: __m512i| std::mem::transmute::<__m512i, __m512bh>(a);
-                return _mm512_dpbf16_ps(acc, bf16(a), bf16(b));
-            }
-            _mm512_fmadd_ps(odd(a), odd(b), _mm512_fmadd_ps(even(a), even(b), acc))
-        }
-    }
-    #[inline(always)]
-    unsafe fn dot_f16(acc: __m512, a: __m512i, b: *const u16) -> __m512 {
-        unsafe {
-            let wide = |a| _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
-            let splat = |b: *const u16| _mm512_cvtph_ps(_mm256_set1_epi16(b.read_unaligned() as i16));
-            let even = _mm512_fmadd_ps(wide(a), splat(b), acc);
-            _mm512_fmadd_ps(wide(_mm512_srli_epi32::<16>(a)), splat(b.add(1)), even)
-        }
-    }
-    #[inline(always)]
-    unsafe fn only_half<const ODD: bool>(a: __m512i) -> __m512i {
-        unsafe { _mm512_and_si512(a, _mm512_set1_epi32(if ODD { !0xffff } else { 0xffff })) }
     }
 }

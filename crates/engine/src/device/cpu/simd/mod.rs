@@ -41,9 +41,8 @@ pub unsafe trait Simd: Copy + 'static {
     /// Powers of two, `2^(byte - 127)`, the scales of MXFP4.
     unsafe fn load_e8m0(from: *const u8) -> Self::F;
     unsafe fn store(to: *mut f32, value: Self::F);
-    unsafe fn store_f16(to: *mut u16, value: Self::F);
-    /// Rounds to nearest, ties to even.
-    unsafe fn store_bf16(to: *mut u16, value: Self::F);
+    /// Rounds to nearest and keeps the low 16 bits of each lane.
+    unsafe fn store_i16(to: *mut i16, value: Self::F);
     /// Rounds to nearest and keeps the low byte of each lane.
     unsafe fn store_i8(to: *mut i8, value: Self::F);
 
@@ -85,12 +84,6 @@ pub unsafe trait Simd: Copy + 'static {
     /// 32 bytes as two i16 in each lane.
     unsafe fn load_pairs_u8(from: *const u8) -> Self::I;
     unsafe fn to_f32(a: Self::I) -> Self::F;
-    /// Adds to each lane the dot product of its two bf16 of `a` with the two at `b`, the same for all lanes.
-    unsafe fn dot_bf16(acc: Self::F, a: Self::I, b: *const u16) -> Self::F;
-    /// Likewise for f16.
-    unsafe fn dot_f16(acc: Self::F, a: Self::I, b: *const u16) -> Self::F;
-    /// The even or the odd 16 bits of each lane; 0 in place of the others.
-    unsafe fn only_half<const ODD: bool>(a: Self::I) -> Self::I;
 }
 
 /// e^a for finite lanes, relative error under 3e-7; lanes below -87 give 0.
@@ -148,9 +141,7 @@ pub trait Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
     #[cfg(target_arch = "x86_64")]
-    Avx512 {
-        bf16: bool,
-    },
+    Avx512,
     #[cfg(target_arch = "x86_64")]
     AvxVnni,
     #[cfg(all(target_arch = "x86_64", debug_assertions))]
@@ -177,10 +168,7 @@ impl Isa {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vnni")
             {
-                if is_x86_feature_detected!("avx512bf16") {
-                    found.push(Isa::Avx512 { bf16: true });
-                }
-                found.push(Isa::Avx512 { bf16: false });
+                found.push(Isa::Avx512);
                 #[cfg(debug_assertions)]
                 found.push(Isa::AvxVnniOf512);
             }
@@ -201,9 +189,7 @@ impl Isa {
     pub fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 { bf16: true } => "AVX-512 VNNI BF16",
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 { bf16: false } => "AVX-512 VNNI",
+            Isa::Avx512 => "AVX-512 VNNI",
             #[cfg(target_arch = "x86_64")]
             Isa::AvxVnni => "AVX-VNNI",
             #[cfg(all(target_arch = "x86_64", debug_assertions))]
@@ -214,17 +200,6 @@ impl Isa {
         }
     }
 
-    /// Runs a kernel that has bf16 to multiply.
-    #[inline(always)]
-    pub fn run_bf16<K: Kernel>(self, kernel: K) -> K::Output {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: made by `available` only, after detection.
-            Isa::Avx512 { bf16: true } => unsafe { run_avx512_bf16(kernel) },
-            _ => self.run(kernel),
-        }
-    }
-
     /// Runs the kernel with this instruction set, which must come from [`Isa::available`].
     #[inline(always)]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -232,7 +207,7 @@ impl Isa {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 { .. } => run_avx512(kernel),
+                Isa::Avx512 => run_avx512(kernel),
                 #[cfg(target_arch = "x86_64")]
                 Isa::AvxVnni => run_avx_vnni(kernel),
                 #[cfg(all(target_arch = "x86_64", debug_assertions))]
@@ -248,15 +223,8 @@ impl Isa {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi1,bmi2")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function's own features are those of `Avx512<false>`.
-    unsafe { kernel.run::<Avx512<false>>() }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c,bmi1,bmi2")]
-unsafe fn run_avx512_bf16<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function's own features are those of `Avx512<true>`.
-    unsafe { kernel.run::<Avx512<true>>() }
+    // SAFETY: this function's own features are those of `Avx512`.
+    unsafe { kernel.run::<Avx512>() }
 }
 
 #[cfg(target_arch = "x86_64")]

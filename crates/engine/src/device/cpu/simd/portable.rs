@@ -20,18 +20,6 @@ fn bytes(a: [i32; LANES]) -> I {
     from_fn(|i| a[i / 4].to_ne_bytes()[i % 4])
 }
 
-/// The first of two bf16.
-#[inline(always)]
-fn even(pair: i32) -> f32 {
-    f32::from_bits((pair as u32) << 16)
-}
-
-/// The second of two bf16.
-#[inline(always)]
-fn odd(pair: i32) -> f32 {
-    f32::from_bits(pair as u32 & !0xffff)
-}
-
 // SAFETY: no special instructions; pointers are read and written within the 16 values asked for.
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl Simd for Portable {
@@ -71,15 +59,9 @@ unsafe impl Simd for Portable {
         unsafe { to.cast::<F>().write_unaligned(value) }
     }
     #[inline(always)]
-    unsafe fn store_f16(to: *mut u16, value: F) {
+    unsafe fn store_i16(to: *mut i16, value: F) {
         for (i, v) in value.into_iter().enumerate() {
-            unsafe { to.add(i).write_unaligned(f16::from_f32(v).to_bits()) };
-        }
-    }
-    #[inline(always)]
-    unsafe fn store_bf16(to: *mut u16, value: F) {
-        for (i, value) in value.into_iter().enumerate() {
-            unsafe { to.add(i).write_unaligned(bf16::from_f32(value).to_bits()) }
+            unsafe { to.add(i).write_unaligned(v.round_ties_even() as i32 as i16) };
         }
     }
     #[inline(always)]
@@ -127,7 +109,7 @@ unsafe impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn scale_by_power(a: F, n: F) -> F {
-        from_fn(|i| a[i] * f32::from_bits(((n[i] as i32 + 127) as u32) << 23))
+        from_fn(|i| a[i] * f32::from_bits(((n[i] as i32).wrapping_add(127) as u32) << 23))
     }
     #[inline(always)]
     unsafe fn sum(a: F) -> f32 {
@@ -188,7 +170,10 @@ unsafe impl Simd for Portable {
         let [b0, b1] = unsafe { b.cast::<[i16; 2]>().read_unaligned() };
         let value = |at: usize| i16::from_ne_bytes([a[at], a[at + 1]]) as i32;
         let acc = lanes(&acc);
-        bytes(from_fn(|i| acc[i] + value(4 * i) * b0 as i32 + value(4 * i + 2) * b1 as i32))
+        bytes(from_fn(|i| {
+            let pair = (value(4 * i) * b0 as i32).wrapping_add(value(4 * i + 2) * b1 as i32);
+            acc[i].wrapping_add(pair)
+        }))
     }
     #[inline(always)]
     unsafe fn splat_i32(value: i32) -> I {
@@ -208,21 +193,5 @@ unsafe impl Simd for Portable {
     #[inline(always)]
     unsafe fn to_f32(a: I) -> F {
         lanes(&a).map(|v| v as f32)
-    }
-    #[inline(always)]
-    unsafe fn dot_bf16(acc: F, a: I, b: *const u16) -> F {
-        let b = unsafe { b.cast::<i32>().read_unaligned() };
-        let a = lanes(&a);
-        from_fn(|i| odd(a[i]) * odd(b) + (even(a[i]) * even(b) + acc[i]))
-    }
-    #[inline(always)]
-    unsafe fn dot_f16(acc: F, a: I, b: *const u16) -> F {
-        let [b0, b1] = [b, b.wrapping_add(1)].map(|b| f16::from_bits(unsafe { b.read_unaligned() }).to_f32());
-        let value = |at: usize| f16::from_bits(u16::from_ne_bytes([a[at], a[at + 1]])).to_f32();
-        from_fn(|i| value(4 * i + 2) * b1 + (value(4 * i) * b0 + acc[i]))
-    }
-    #[inline(always)]
-    unsafe fn only_half<const ODD: bool>(a: I) -> I {
-        bytes(lanes(&a).map(|lane| lane & if ODD { !0xffff } else { 0xffff }))
     }
 }

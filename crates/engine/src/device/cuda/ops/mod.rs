@@ -443,8 +443,11 @@ impl Device for Cuda {
     type Buffer = Buffer;
     type Cache = Cache;
 
-    const KV_VALUE_BYTES: usize = 2;
     const TAKES_TILES: bool = true;
+
+    fn kv_head_bytes(head_dim: usize) -> usize {
+        2 * head_dim * size_of::<u16>()
+    }
 
     fn describe(&self) -> String {
         format!("cuda ({})", self.card.name)
