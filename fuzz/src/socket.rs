@@ -6,11 +6,12 @@
 use flint_wire::Frame;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tungstenite::client::IntoClientRequest;
-use tungstenite::{Message, WebSocket};
+use tungstenite::{Error, Message, WebSocket};
 
 /// Messages of one conversation that are sent; the rest of its bytes is left.
 const MESSAGES_MAX: usize = 40;
@@ -74,8 +75,10 @@ impl Talk {
         let mut request = format!("ws://{address}/v1/responses").into_client_request().expect("an address");
         request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a key"));
         let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_nodelay(true)).expect("a socket");
+        stream.set_nodelay(true).expect("a socket");
         let (socket, _) = tungstenite::client(request, stream).expect("the server takes connections");
+        // Not before: a system call with a time limit is not begun again where a clock interrupts it.
+        socket.get_ref().set_read_timeout(Some(PATIENCE)).expect("a socket");
         Talk { socket, answers: 0, steers: 0, lanes: HashMap::new(), latest: "resp_none".to_owned() }
     }
 
@@ -113,7 +116,13 @@ impl Talk {
 
     fn next(&mut self) -> Value {
         loop {
-            match self.socket.read().expect("what was asked is answered") {
+            let message = match self.socket.read() {
+                Ok(message) => message,
+                // The fuzzer's own clock rings.
+                Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => panic!("{error}; owed: {} answers, {} steers", self.answers, self.steers),
+            };
+            match message {
                 Message::Text(text) => return serde_json::from_str(&text).expect("events are JSON"),
                 Message::Ping(_) | Message::Pong(_) => {}
                 other => panic!("not an event: {other:?}"),

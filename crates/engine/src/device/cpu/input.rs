@@ -6,12 +6,16 @@ use super::pool::Worker;
 use super::simd::{Isa, Kernel, LANES, Simd};
 use std::marker::PhantomData;
 
-/// Room for the input of any product of the model.
+/// Room for the input of any product of the model: one that threads make together, then one of few values for each thread.
 pub struct InputMemory {
     values: Memory<f32>,        // (rows, cols)
     small: Memory<SmallLevels>, // (rows, cols / 32)
     large: Memory<LargeLevels>, // (rows, cols / 256)
+    together: usize,            // values that threads make together
 }
+
+/// An input of at most so many values is made by each thread for itself: that is sooner done than waited for. Whole blocks.
+const OWN_VALUES_MAX: usize = 4096;
 
 /// 32 columns of a row as levels with a scale. What a product reads of a row lies together, so that it follows one pointer for
 /// each of its rows, and these fit into registers.
@@ -43,16 +47,19 @@ unsafe impl Plain for SmallLevels {}
 unsafe impl Plain for LargeLevels {}
 
 impl InputMemory {
-    pub fn new(values: usize) -> Result<InputMemory, OutOfMemory> {
+    pub fn new(values: usize, threads: usize) -> Result<InputMemory, OutOfMemory> {
+        let together = values.next_multiple_of(LARGE_BLOCK);
+        let all = together + threads * OWN_VALUES_MAX;
         Ok(InputMemory {
-            values: Memory::zeroed(values)?,
-            small: Memory::zeroed(values.div_ceil(BLOCK))?,
-            large: Memory::zeroed(values.div_ceil(LARGE_BLOCK))?,
+            values: Memory::zeroed(all)?,
+            small: Memory::zeroed(all / BLOCK)?,
+            large: Memory::zeroed(all / LARGE_BLOCK)?,
+            together,
         })
     }
 
     pub fn capacity(&self) -> usize {
-        self.values.len()
+        self.together
     }
 }
 
@@ -66,10 +73,17 @@ pub struct Input<'a> {
     pub memory: PhantomData<&'a InputMemory>,
 }
 
-// SAFETY: written before a barrier, read after it.
-unsafe impl Send for Input<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Input<'_> {}
+impl Input<'_> {
+    /// Where another begins, some whole blocks later.
+    fn after(self, values: usize) -> Self {
+        Input {
+            values: self.values.wrapping_add(values),
+            small: self.small.wrapping_add(values / BLOCK),
+            large: self.large.wrapping_add(values / LARGE_BLOCK),
+            memory: self.memory,
+        }
+    }
+}
 
 /// What some matrices read of their input.
 #[derive(Debug, Clone, Copy, Default)]
@@ -104,10 +118,12 @@ pub struct Prepare<'a> {
     pub cols: usize,
     pub norm: Option<(&'a [f32], f32)>, // weights and epsilon
     pub needs: Needs,
-    input: Input<'a>,
+    together: Input<'a>,
+    own: Input<'a>, // of the first thread
 }
 
-// SAFETY: `source` is only read while a job runs, and `input` is written in disjoint pieces.
+// SAFETY: `source` is only read while a job runs, and the inputs are written in disjoint pieces, and read after a barrier or by
+// whoever wrote them.
 unsafe impl Sync for Prepare<'_> {}
 
 impl<'a> Prepare<'a> {
@@ -122,21 +138,33 @@ impl<'a> Prepare<'a> {
         needs: Needs,
     ) -> Prepare<'a> {
         assert!(count * cols <= memory.capacity(), "the input memory is too small for {count} x {cols}");
-        let InputMemory { values, small, large } = memory;
+        let InputMemory { values, small, large, together } = memory;
         let input = Input {
             values: values.as_mut_ptr(),
             small: small.as_mut_ptr(),
             large: large.as_mut_ptr(),
             memory: PhantomData,
         };
-        Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, needs, input }
+        let own = input.after(*together);
+        Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, needs, together: input, own }
     }
 
-    /// This thread's part of the work. Rows are shared out; a lone row is cut into pieces.
+    fn is_own(&self) -> bool {
+        self.count * self.cols <= OWN_VALUES_MAX
+    }
+
+    /// Makes the input, each thread for itself or all of them together, and waits until it is whole.
     ///
     /// # Safety
-    /// All threads of a job call this once, and pass a barrier before they use the input.
-    pub unsafe fn run(&self, worker: Worker<'_>) {
+    /// All threads of a job call this once.
+    pub unsafe fn run(&self, worker: Worker<'_>) -> Input<'a> {
+        let input = self.input(worker);
+        if self.is_own() {
+            for row in 0..self.count {
+                self.isa.run(PrepareRow { prepare: self, input, row, start: 0, end: self.cols });
+            }
+            return input;
+        }
         let pieces = if self.count >= worker.count { 1 } else { worker.count };
         let columns = self.needs.columns();
         for unit in worker.share(self.count * pieces) {
@@ -144,19 +172,25 @@ impl<'a> Prepare<'a> {
             let blocks = self.cols.div_ceil(columns);
             let start = blocks * piece / pieces * columns;
             let end = (blocks * (piece + 1) / pieces * columns).min(self.cols);
-            self.isa.run(PrepareRow { prepare: self, row, start, end });
+            self.isa.run(PrepareRow { prepare: self, input, row, start, end });
         }
+        worker.barrier();
+        input
     }
 
-    /// The prepared input, to be used after the barrier.
-    pub fn input(&self) -> Input<'a> {
-        self.input
+    /// Where this thread finds the input that [`Prepare::run`] made, then and in jobs that need the same of the same rows.
+    pub fn input(&self, worker: Worker<'_>) -> Input<'a> {
+        match self.is_own() {
+            true => self.own.after(worker.index * OWN_VALUES_MAX),
+            false => self.together,
+        }
     }
 }
 
 /// Columns `start..end` of one row.
 struct PrepareRow<'a> {
     prepare: &'a Prepare<'a>,
+    input: Input<'a>,
     row: usize,
     start: usize,
     end: usize,
@@ -174,11 +208,11 @@ impl Kernel for PrepareRow<'_> {
             let first = self.row * self.prepare.cols + self.start;
             for at in (0..values.len()).step_by(BLOCK) {
                 if small {
-                    let block = self.prepare.input.small.add((first + at) / BLOCK);
+                    let block = self.input.small.add((first + at) / BLOCK);
                     block.cast_mut().write(small_levels::<S>(values[at..].as_ptr()));
                 }
                 if large && at % LARGE_BLOCK == 0 {
-                    let block = self.prepare.input.large.add((first + at) / LARGE_BLOCK);
+                    let block = self.input.large.add((first + at) / LARGE_BLOCK);
                     large_levels::<S>(values[at..].as_ptr(), block.cast_mut());
                 }
             }
@@ -190,7 +224,7 @@ impl PrepareRow<'_> {
     /// The values to be made levels of: those of the source where they are not normalised and nobody wants a copy.
     #[inline(always)]
     unsafe fn values<S: Simd>(&self) -> &[f32] {
-        let Prepare { cols, norm, needs, input, .. } = *self.prepare;
+        let Prepare { cols, norm, needs, .. } = *self.prepare;
         let (start, end) = (self.start, self.end);
         // SAFETY: the source has the rows; the pieces of the memory belong to this thread.
         unsafe {
@@ -199,7 +233,7 @@ impl PrepareRow<'_> {
             if norm.is_none() && !needs.values {
                 return &source[start..end];
             }
-            let values = input.values.add(self.row * cols + start).cast_mut();
+            let values = self.input.values.add(self.row * cols + start).cast_mut();
             let values = std::slice::from_raw_parts_mut(values, end - start);
             match norm {
                 None => values.copy_from_slice(&source[start..end]),

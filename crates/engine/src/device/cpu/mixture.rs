@@ -73,12 +73,11 @@ fn route(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: &mut 
     let needs = Needs::of(w.router.parts.iter().chain(&w.gate).chain(&w.up));
     let prepare = Prepare::new(isa, &mut cpu.inputs, &x.values, Rows::From(0), rows, x.width, norm, needs);
     let output = Output { base: room.logits.as_mut_ptr(), stride: experts };
-    let product = base_product(&w.router, w.router_bias.as_deref(), prepare.input(), rows, output, false);
+    let bias = w.router_bias.as_deref();
     cpu.pool.run(|worker| {
-        // SAFETY: preparing and multiplying are apart by a barrier; panels are disjoint.
+        // SAFETY: the input is whole when it is read; panels are disjoint.
         unsafe {
-            prepare.run(worker);
-            worker.barrier();
+            let product = base_product(&w.router, bias, prepare.run(worker), rows, output, false);
             multiply(worker, isa, &w.router.parts, &product);
         }
     });
@@ -158,7 +157,7 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
                 up: &w.up[expert],
                 gate_bias: w.gate_bias.as_ref().map(|bias| &bias[expert * ffn..][..ffn]),
                 up_bias: w.up_bias.as_ref().map(|bias| &bias[expert * ffn..][..ffn]),
-                input: source.input(),
+                input: source.input(worker),
                 from: Rows::List(&rows[own.clone()]),
                 to: Rows::List(&slots[own.clone()]),
                 count: own.len(),
@@ -182,10 +181,9 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
     let units = w.down[0].units(cpu.pool.threads(), slot_count, usize::MAX);
     let Room { starts, slots, visited, .. } = room;
     cpu.pool.run(|worker| {
-        // SAFETY: preparing and multiplying are apart by a barrier; units are disjoint.
+        // SAFETY: the input is whole when it is read; units are disjoint.
         unsafe {
-            prepare.run(worker);
-            worker.barrier();
+            let input = prepare.run(worker);
             while let Some(taken) = worker.take(visited.len() * units.count()) {
                 let (unit, expert) = (taken % units.count(), visited[taken / units.count()] as usize);
                 let panels = units.panels(unit);
@@ -195,7 +193,7 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
                 let product = Product {
                     matrix,
                     bias: w.down_bias.as_ref().map(|bias| &bias[expert * width..][..width]),
-                    input: prepare.input(),
+                    input,
                     from: list,
                     to: list,
                     count: own.len(),

@@ -1,7 +1,7 @@
 //! The CPU device: SIMD kernels on packed weights, on threads that work in step.
 //!
-//! Each operation is one job of the pool. Inside it, threads prepare the input together, meet at a
-//! barrier, and take panels of the matrix until none are left.
+//! Each operation is one job of the pool. Inside it, threads prepare the input together and meet at a barrier, or each for
+//! itself if it is short, and take panels of the matrix until none are left.
 
 mod attend;
 mod attention;
@@ -122,7 +122,7 @@ impl Cpu {
             pool: Pool::new(threads.max(1)),
             arena: Arena::new(ARENA_CHUNK_BYTES)?,
             angles: Angles::default(),
-            inputs: InputMemory::new(0)?,
+            inputs: InputMemory::new(0, 0)?,
             raw: Memory::zeroed(0)?,
             partials: Vec::new(),
             scratches: (0..threads.max(1)).map(|_| Scratch::default()).collect(),
@@ -242,7 +242,8 @@ impl Device for Cpu {
     fn ready(&mut self, config: &Config, rows: usize) -> Result<(), DeviceError> {
         let threads = self.pool.threads();
         let slots = rows * config.experts.as_ref().map_or(1, |experts| experts.used);
-        self.inputs = InputMemory::new((rows * self.widest.cols).max(slots * self.widest.expert_width))?;
+        let values = (rows * self.widest.cols).max(slots * self.widest.expert_width);
+        self.inputs = InputMemory::new(values, threads)?;
         self.raw = Memory::zeroed(threads * rows * RAW_VALUES_A_ROW)?;
         self.partials = vec![[Partial::EMPTY; TILE]; 2 * threads * config.context.div_ceil(CHUNK)];
         self.angles.cos.reserve(rows * config.head_dim / 2);
@@ -281,7 +282,7 @@ impl Device for Cpu {
         let norm = Some(norm_parts(&w.norm));
         let prepare =
             Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, w.qkv.needs());
-        let product = base_product(&w.qkv, w.qkv_bias.as_deref(), prepare.input(), rows, qkv.output(), false);
+        let (bias, output) = (w.qkv_bias.as_deref(), qkv.output());
         let place = Placement { weights: w, batch, angles: &self.angles, isa, width: qkv.width };
         let values = Shared::new(&mut qkv.values);
         let geometry = cache.geometry();
@@ -289,8 +290,7 @@ impl Device for Cpu {
         self.pool.run(|worker| {
             // SAFETY: the three phases are apart by barriers; units within each are disjoint.
             unsafe {
-                prepare.run(worker);
-                worker.barrier();
+                let product = base_product(&w.qkv, bias, prepare.run(worker), rows, output, false);
                 multiply(worker, isa, &w.qkv.parts, &product);
                 worker.barrier();
                 for unit in worker.share(rows * w.kv_heads) {
@@ -353,13 +353,11 @@ impl Device for Cpu {
             None,
             matrix.needs(),
         );
-        let bias = bias.map(Vec::as_slice);
-        let product = base_product(matrix, bias, prepare.input(), rows, x.output(), true);
+        let (bias, output) = (bias.map(Vec::as_slice), x.output());
         self.pool.run(|worker| {
-            // SAFETY: preparing and multiplying are apart by a barrier; panels are disjoint.
+            // SAFETY: the input is whole when it is read; panels are disjoint.
             unsafe {
-                prepare.run(worker);
-                worker.barrier();
+                let product = base_product(matrix, bias, prepare.run(worker), rows, output, true);
                 multiply(worker, isa, &matrix.parts, &product);
             }
         });
@@ -373,29 +371,28 @@ impl Device for Cpu {
             Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, needs);
         let threads = self.pool.threads();
         let room = self.raw.len() / threads;
-        let job = GatedUnits {
-            isa,
-            units: GatedUnits::split(&w.gate.parts[0], threads, rows, room),
-            gate: &w.gate.parts[0],
-            up: &w.up.parts[0],
-            gate_bias: None,
-            up_bias: None,
-            input: prepare.input(),
-            from: Rows::From(0),
-            to: Rows::From(0),
-            count: rows,
-            activation: Activation::Swiglu,
-            hidden: hidden.output(),
-        };
+        let units = GatedUnits::split(&w.gate.parts[0], threads, rows, room);
+        let hidden = hidden.output();
         let raw = Shared::new(&mut self.raw);
         self.pool.run(|worker| {
-            // SAFETY: preparing and multiplying are apart by a barrier; units are disjoint columns, and
-            // each thread has its own part of `raw`.
+            // SAFETY: the input is whole when it is read; units are disjoint columns, and each thread has its own part of `raw`.
             unsafe {
-                prepare.run(worker);
-                worker.barrier();
+                let job = GatedUnits {
+                    isa,
+                    units,
+                    gate: &w.gate.parts[0],
+                    up: &w.up.parts[0],
+                    gate_bias: None,
+                    up_bias: None,
+                    input: prepare.run(worker),
+                    from: Rows::From(0),
+                    to: Rows::From(0),
+                    count: rows,
+                    activation: Activation::Swiglu,
+                    hidden,
+                };
                 let raw = raw.range_mut(worker.index * room, room);
-                while let Some(unit) = worker.take(job.units.count()) {
+                while let Some(unit) = worker.take(units.count()) {
                     job.run(unit, raw);
                 }
             }
@@ -412,12 +409,11 @@ impl Device for Cpu {
         let from = Rows::List(&batch.logit_rows);
         let prepare =
             Prepare::new(isa, &mut self.inputs, &x.values, from, rows, x.width, norm, w.matrix.needs());
-        let product = base_product(&w.matrix, None, prepare.input(), rows, logits.output(), false);
+        let output = logits.output();
         self.pool.run(|worker| {
-            // SAFETY: preparing and multiplying are apart by a barrier; panels are disjoint.
+            // SAFETY: the input is whole when it is read; panels are disjoint.
             unsafe {
-                prepare.run(worker);
-                worker.barrier();
+                let product = base_product(&w.matrix, None, prepare.run(worker), rows, output, false);
                 multiply(worker, isa, &w.matrix.parts, &product);
             }
         });

@@ -26,18 +26,22 @@ pub struct Pool {
 struct Shared {
     count: usize,
     job: UnsafeCell<Option<*const (dyn Fn(Worker<'_>) + Sync)>>,
-    generation: AtomicU32, // bumped once a job
+    generation: Apart<AtomicU32>, // bumped once a job
+    done: Apart<AtomicUsize>,     // threads that have done it, without the caller
     asleep: AtomicUsize,
     quit: AtomicBool,
-    barrier: Barrier,
-    shares: Box<[Share]>, // (count)
+    barrier: Apart<Barrier>,
+    shares: [Box<[Share]>; 2], // (count), for even and odd generations
 }
+
+/// In cache lines of its own, so that threads that write it do not take others' from them.
+#[derive(Default)]
+#[repr(align(128))]
+struct Apart<T>(T);
 
 /// How much is taken of one thread's share of the units: from its front, by that thread, in the low half of the number, and
 /// from its back, by others, in the high half.
-#[derive(Default)]
-#[repr(align(128))] // so that threads that take their own do not wait for each other
-struct Share(AtomicU64);
+type Share = Apart<AtomicU64>;
 
 impl Share {
     /// The next place of `len` at the front or the back. While fewer than `len` were taken in all, the two cannot meet.
@@ -61,6 +65,7 @@ unsafe impl Send for Shared {}
 pub struct Worker<'a> {
     pub index: usize,
     pub count: usize,
+    shares: &'a [Share],
     shared: &'a Shared,
 }
 
@@ -76,11 +81,12 @@ impl Pool {
         let shared = Arc::new(Shared {
             count,
             job: UnsafeCell::new(None),
-            generation: AtomicU32::new(0),
+            generation: Apart::default(),
+            done: Apart::default(),
             asleep: AtomicUsize::new(0),
             quit: AtomicBool::new(false),
-            barrier: Barrier::new(count),
-            shares: (0..count).map(|_| Share::default()).collect(),
+            barrier: Apart(Barrier::new(count)),
+            shares: [0, 1].map(|_| (0..count).map(|_| Share::default()).collect()),
         });
         let threads = (1..count)
             .map(|index| {
@@ -105,9 +111,9 @@ impl Pool {
     /// Runs `job` on every thread and returns when all are done.
     pub fn run(&mut self, job: impl Fn(Worker<'_>) + Sync) {
         let shared = &*self.shared;
-        shared.give_back();
         if shared.count == 1 {
-            return job(Worker { index: 0, count: 1, shared });
+            let generation = shared.generation.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            return job(shared.worker(0, generation));
         }
         let pointer: *const (dyn Fn(Worker<'_>) + Sync + '_) = &job;
         // SAFETY: the threads wait for `generation`, so nobody reads `job` now. The lifetime is only
@@ -118,18 +124,21 @@ impl Pool {
                 *const (dyn Fn(Worker<'_>) + Sync + 'static),
             >(pointer));
         }
-        shared.generation.fetch_add(1, Ordering::SeqCst);
+        let generation = shared.generation.0.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         if shared.asleep.load(Ordering::SeqCst) > 0 {
             self.threads.iter().map(JoinHandle::thread).for_each(Thread::unpark);
         }
-        shared.work(0, &job);
+        shared.work(0, generation, &job);
+        // The others wait for the next generation, not for each other.
+        spin_until(|| shared.done.0.load(Ordering::Acquire) == shared.count - 1);
+        shared.done.0.store(0, Ordering::Relaxed);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.quit.store(true, Ordering::SeqCst);
-        self.shared.generation.fetch_add(1, Ordering::SeqCst);
+        self.shared.generation.0.fetch_add(1, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             let _ = thread.join();
@@ -138,9 +147,11 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// Nothing is taken of any share.
-    fn give_back(&self) {
-        self.shares.iter().for_each(|share| share.0.store(0, Ordering::Relaxed));
+    /// A thread's view of the job of a generation. Of the next one's units nothing is taken yet: each thread sees to its own share.
+    fn worker(&self, index: usize, generation: u32) -> Worker<'_> {
+        let (own, next) = (generation as usize % 2, (generation as usize + 1) % 2);
+        self.shares[next][index].0.store(0, Ordering::Relaxed);
+        Worker { index, count: self.count, shares: &self.shares[own], shared: self }
     }
 
     fn serve(&self, index: usize) {
@@ -153,25 +164,25 @@ impl Shared {
             // SAFETY: the generation has changed, so `run` has set the job and waits for us.
             let job = unsafe { (*self.job.get()).map(|job| &*job) };
             if let Some(job) = job {
-                self.work(index, job);
+                self.work(index, seen, job);
+                self.done.0.fetch_add(1, Ordering::Release);
             }
         }
     }
 
-    fn work(&self, index: usize, job: &(dyn Fn(Worker<'_>) + Sync)) {
+    fn work(&self, index: usize, generation: u32, job: &(dyn Fn(Worker<'_>) + Sync)) {
         // A panic here would leave the other threads waiting for ever: end the process instead, its
         // supervisor starts another.
         let guard = AbortOnPanic;
-        job(Worker { index, count: self.count, shared: self });
+        job(self.worker(index, generation));
         std::mem::forget(guard);
-        self.barrier.wait();
     }
 
     fn wait_for_job(&self, seen: u32) -> u32 {
         let mut since = None;
         loop {
             for _ in 0..SPINS_BEFORE_YIELD {
-                let now = self.generation.load(Ordering::Acquire);
+                let now = self.generation.0.load(Ordering::Acquire);
                 if now != seen {
                     return now;
                 }
@@ -182,7 +193,7 @@ impl Shared {
                 continue;
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
-            while self.generation.load(Ordering::SeqCst) == seen {
+            while self.generation.0.load(Ordering::SeqCst) == seen {
                 std::thread::park();
             }
             self.asleep.fetch_sub(1, Ordering::SeqCst);
@@ -203,17 +214,8 @@ impl Worker<'_> {
     #[inline]
     pub fn barrier(&self) {
         if self.count > 1 {
-            self.shared.barrier.wait();
+            self.shared.barrier.0.wait();
         }
-    }
-
-    /// As [`Worker::barrier`], and the units of [`Worker::take`] start again from 0.
-    pub fn restart(&self) {
-        self.barrier();
-        if self.index == 0 {
-            self.shared.give_back();
-        }
-        self.barrier();
     }
 
     /// Takes one of `units` units of work that no thread has taken yet. Those of a thread's own share come one after the other,
@@ -223,7 +225,7 @@ impl Worker<'_> {
         (0..self.count).find_map(|step| {
             let index = (self.index + step) % self.count;
             let share = share(units, index, self.count);
-            self.shared.shares[index].take(share.len(), step > 0).map(|place| share.start + place)
+            self.shares[index].take(share.len(), step > 0).map(|place| share.start + place)
         })
     }
 
@@ -259,13 +261,17 @@ impl Barrier {
             self.phase.store(phase.wrapping_add(1), Ordering::Release);
             return;
         }
-        let mut spins = 0u32;
-        while self.phase.load(Ordering::Acquire) == phase {
-            std::hint::spin_loop();
-            spins += 1;
-            if spins.is_multiple_of(SPINS_BEFORE_YIELD) {
-                std::thread::yield_now();
-            }
+        spin_until(|| self.phase.load(Ordering::Acquire) != phase);
+    }
+}
+
+fn spin_until(done: impl Fn() -> bool) {
+    let mut spins = 0u32;
+    while !done() {
+        std::hint::spin_loop();
+        spins += 1;
+        if spins.is_multiple_of(SPINS_BEFORE_YIELD) {
+            std::thread::yield_now();
         }
     }
 }
@@ -275,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_unit_is_taken_once_in_each_phase() {
+    fn every_unit_is_taken_once_in_each_job() {
         let mut pool = Pool::new(3);
         for round in 0..200 {
             let units = round % 17 + 1;
@@ -285,15 +291,12 @@ mod tests {
                 while let Some(unit) = worker.take(units) {
                     taken[unit].fetch_add(1, Ordering::Relaxed);
                 }
-                worker.restart();
+                worker.barrier();
                 if taken.iter().any(|t| t.load(Ordering::Relaxed) == 0) {
                     early.store(true, Ordering::Relaxed);
                 }
-                while let Some(unit) = worker.take(units) {
-                    taken[unit].fetch_add(1, Ordering::Relaxed);
-                }
             });
-            assert!(taken.iter().all(|t| t.load(Ordering::Relaxed) == 2), "round {round}");
+            assert!(taken.iter().all(|t| t.load(Ordering::Relaxed) == 1), "round {round}");
             assert!(!early.load(Ordering::Relaxed), "round {round}: a thread passed the barrier early");
         }
     }
