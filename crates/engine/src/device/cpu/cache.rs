@@ -1,7 +1,7 @@
 //! Keys and values as whole numbers of 16 bits, in blocks that the attention kernel reads from front to back.
 //!
 //! Each key and each value has one power of two for all its columns. So what attention multiplies and adds are whole numbers,
-//! twice as many at a time as of any 16-bit kind of floating point, and sums of them are exact.
+//! by one instruction wherever there is VNNI, and sums of them are exact.
 
 use super::memory::{Memory, OutOfMemory};
 use crate::limits::KV_BLOCK_TOKENS;
