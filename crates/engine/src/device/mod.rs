@@ -49,6 +49,14 @@ pub trait Device: Sized + Send {
     // Loading. Stacked parts have the same number of columns.
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Self::Matrix, DeviceError>;
     fn experts(&mut self, tensor: &Tensor) -> Result<Self::Experts, DeviceError>;
+    /// Gate and up of an MLP, of one shape, which are always read together.
+    fn gated(&mut self, gate: &Tensor, up: &Tensor) -> Result<[Self::Matrix; 2], DeviceError> {
+        Ok([self.matrix(std::slice::from_ref(gate))?, self.matrix(std::slice::from_ref(up))?])
+    }
+    /// The same of all experts.
+    fn gated_experts(&mut self, gate: &Tensor, up: &Tensor) -> Result<[Self::Experts; 2], DeviceError> {
+        Ok([self.experts(gate)?, self.experts(up)?])
+    }
     fn vector(&mut self, parts: &[Tensor]) -> Result<Self::Vector, DeviceError>;
     fn table(&mut self, tensor: &Tensor) -> Result<Self::Table, DeviceError>;
     fn buffer(&mut self, rows: usize, width: usize) -> Result<Self::Buffer, DeviceError>;

@@ -2,6 +2,7 @@
 
 use super::loaded::{Loader, ModelError};
 use crate::device::{Activation, Attention, Device, Head, Mixture, Mlp, Norm};
+use crate::load::Tensor;
 
 impl<D: Device> Loader<'_, D> {
     fn names(&self, layer: usize, parts: &[&str]) -> Vec<String> {
@@ -13,9 +14,8 @@ impl<D: Device> Loader<'_, D> {
         Ok(self.device.matrix(&tensors)?)
     }
 
-    fn experts(&mut self, layer: usize, part: &str) -> Result<D::Experts, ModelError> {
-        let tensors = self.tensors(&self.names(layer, &[part]))?;
-        Ok(self.device.experts(&tensors[0])?)
+    fn tensor(&mut self, layer: usize, part: &str) -> Result<Tensor, ModelError> {
+        Ok(self.tensors(&self.names(layer, &[part]))?.swap_remove(0))
     }
 
     /// A vector that only some architectures have.
@@ -65,17 +65,19 @@ impl<D: Device> Loader<'_, D> {
     }
 
     pub fn mlp(&mut self, layer: usize) -> Result<Mlp<D>, ModelError> {
-        Ok(Mlp {
-            norm: self.norm(&format!("blk.{layer}.ffn_norm.weight"))?,
-            gate: self.matrix(layer, &["ffn_gate.weight"])?,
-            up: self.matrix(layer, &["ffn_up.weight"])?,
-            down: self.matrix(layer, &["ffn_down.weight"])?,
-        })
+        let norm = self.norm(&format!("blk.{layer}.ffn_norm.weight"))?;
+        let (gate, up) = (self.tensor(layer, "ffn_gate.weight")?, self.tensor(layer, "ffn_up.weight")?);
+        let [gate, up] = self.device.gated(&gate, &up)?;
+        Ok(Mlp { norm, gate, up, down: self.matrix(layer, &["ffn_down.weight"])? })
     }
 
     pub fn mixture(&mut self, layer: usize, activation: Activation) -> Result<Mixture<D>, ModelError> {
         let experts = self.file.config.experts.as_ref().ok_or(ModelError::NoExperts)?;
         let (used, normalize) = (experts.used, experts.normalize);
+        let (gate, up) =
+            (self.tensor(layer, "ffn_gate_exps.weight")?, self.tensor(layer, "ffn_up_exps.weight")?);
+        let down = self.tensor(layer, "ffn_down_exps.weight")?;
+        let [gate, up] = self.device.gated_experts(&gate, &up)?;
         Ok(Mixture {
             norm: self.norm(&format!("blk.{layer}.ffn_norm.weight"))?,
             used,
@@ -83,11 +85,11 @@ impl<D: Device> Loader<'_, D> {
             activation,
             router: self.matrix(layer, &["ffn_gate_inp.weight"])?,
             router_bias: self.vector(layer, &["ffn_gate_inp.bias"])?,
-            gate: self.experts(layer, "ffn_gate_exps.weight")?,
+            gate,
             gate_bias: self.vector(layer, &["ffn_gate_exps.bias"])?,
-            up: self.experts(layer, "ffn_up_exps.weight")?,
+            up,
             up_bias: self.vector(layer, &["ffn_up_exps.bias"])?,
-            down: self.experts(layer, "ffn_down_exps.weight")?,
+            down: self.device.experts(&down)?,
             down_bias: self.vector(layer, &["ffn_down_exps.bias"])?,
         })
     }

@@ -66,7 +66,10 @@ impl Partial {
 /// `2^(a - b)`, or something very small where that is.
 #[inline(always)]
 fn power_between(a: f32, b: f32) -> f32 {
-    f32::from_bits(((a - b).clamp(-126.0, 127.0) as i32 + 127).cast_unsigned() << 23)
+    // A whole number beside this one stands in the lowest bits; `as` would ask what is no number first.
+    const WHOLE: f32 = 12_582_912.0;
+    let n = ((a - b).clamp(-126.0, 127.0) + WHOLE).to_bits();
+    f32::from_bits((n << 23).wrapping_add(1.0_f32.to_bits()))
 }
 
 impl Tile<'_> {

@@ -1,7 +1,7 @@
 //! The first half of a gated MLP: gate and up products, and what becomes of each pair.
 
 use super::input::Input;
-use super::matmul::{Output, Product, Rows, Units};
+use super::matmul::{Output, Product, Rows, Units, run_by_turns};
 use super::pack::Packed;
 use super::simd::{Isa, Kernel, LANES, Simd, exp};
 use crate::device::Activation;
@@ -36,20 +36,19 @@ impl GatedUnits<'_> {
         let panels = self.units.panels(unit);
         let width = panels.len() * LANES;
         let output = Output { base: raw[..self.count * 2 * width].as_mut_ptr(), stride: 2 * width };
-        for (at, matrix, bias) in [(0, self.gate, self.gate_bias), (width, self.up, self.up_bias)] {
-            let product = Product {
-                matrix,
-                bias,
-                input: self.input,
-                from: self.from,
-                to: Rows::From(0),
-                count: self.count,
-                output,
-                add: false,
-            };
-            // SAFETY: `raw` has room for two units side by side in each row.
-            unsafe { product.run(self.isa, panels.clone(), at) };
-        }
+        let half = |matrix, bias| Product {
+            matrix,
+            bias,
+            input: self.input,
+            from: self.from,
+            to: Rows::From(0),
+            count: self.count,
+            output,
+            add: false,
+        };
+        let (gate, up) = (half(self.gate, self.gate_bias), half(self.up, self.up_bias));
+        // SAFETY: `raw` has room for two units side by side in each row.
+        unsafe { run_by_turns([(&gate, 0), (&up, width)], self.isa, panels.clone()) };
         let column = panels.start * LANES;
         for (i, raw) in raw.chunks_exact(2 * width).take(self.count).enumerate() {
             // SAFETY: the columns of this unit are this thread's own.

@@ -138,6 +138,37 @@ impl Cpu {
     pub fn held(&self) -> Held {
         self.held
     }
+
+    fn keep(&mut self, parts: Vec<Packed>) -> Matrix {
+        let cols = parts.first().map_or(0, |part| part.cols);
+        self.widest.cols = self.widest.cols.max(cols);
+        self.held.bytes += parts.iter().map(Packed::bytes).sum::<usize>();
+        self.held.values += parts.iter().map(|part| part.rows * part.cols).sum::<usize>();
+        Matrix { parts, cols }
+    }
+
+    /// The experts of tensors of one shape; those of one number lie by turns.
+    fn experts_by_turns<const N: usize>(
+        &mut self,
+        tensors: [&Tensor; N],
+    ) -> Result<[Vec<Packed>; N], DeviceError> {
+        let experts = tensors[0].shape.first().copied().unwrap_or(0);
+        let (rows, cols) = (tensors[0].rows() / experts.max(1), tensors[0].cols());
+        self.widest.cols = self.widest.cols.max(cols);
+        self.widest.experts = self.widest.experts.max(experts);
+        self.widest.expert_width = self.widest.expert_width.max(rows).max(cols);
+        let mut all: [Vec<Packed>; N] = std::array::from_fn(|_| Vec::with_capacity(experts));
+        for expert in 0..experts {
+            let own = Packed::by_turns(&mut self.pool, &mut self.arena, tensors, expert * rows, rows)?;
+            all.iter_mut().zip(own).for_each(|(all, own)| all.push(own));
+        }
+        tensors.iter().for_each(|tensor| tensor.release());
+        for packed in all.iter().flatten() {
+            self.held.expert_bytes += packed.bytes();
+            self.held.expert_values += packed.rows * packed.cols;
+        }
+        Ok(all)
+    }
 }
 
 fn norm_parts(norm: &Norm<Cpu>) -> (&[f32], f32) {
@@ -186,32 +217,28 @@ impl Device for Cpu {
     }
 
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix, DeviceError> {
-        let cols = parts.first().map_or(0, Tensor::cols);
-        self.widest.cols = self.widest.cols.max(cols);
         let mut packed = Vec::with_capacity(parts.len());
         for tensor in parts {
             packed.push(Packed::new(&mut self.pool, &mut self.arena, tensor, 0, tensor.rows())?);
             tensor.release();
         }
-        self.held.bytes += packed.iter().map(Packed::bytes).sum::<usize>();
-        self.held.values += packed.iter().map(|part| part.rows * part.cols).sum::<usize>();
-        Ok(Matrix { parts: packed, cols })
+        Ok(self.keep(packed))
+    }
+
+    fn gated(&mut self, gate: &Tensor, up: &Tensor) -> Result<[Matrix; 2], DeviceError> {
+        let pair = Packed::by_turns(&mut self.pool, &mut self.arena, [gate, up], 0, gate.rows())?;
+        gate.release();
+        up.release();
+        Ok(pair.map(|packed| self.keep(vec![packed])))
     }
 
     fn experts(&mut self, tensor: &Tensor) -> Result<Vec<Packed>, DeviceError> {
-        let experts = tensor.shape.first().copied().unwrap_or(0);
-        let rows = tensor.rows() / experts.max(1);
-        self.widest.cols = self.widest.cols.max(tensor.cols());
-        self.widest.experts = self.widest.experts.max(experts);
-        self.widest.expert_width = self.widest.expert_width.max(rows).max(tensor.cols());
-        let packed: Result<Vec<Packed>, DeviceError> = (0..experts)
-            .map(|e| Packed::new(&mut self.pool, &mut self.arena, tensor, e * rows, rows))
-            .collect();
-        tensor.release();
-        let packed = packed?;
-        self.held.expert_bytes += packed.iter().map(Packed::bytes).sum::<usize>();
-        self.held.expert_values += packed.iter().map(|part| part.rows * part.cols).sum::<usize>();
+        let [packed] = self.experts_by_turns([tensor])?;
         Ok(packed)
+    }
+
+    fn gated_experts(&mut self, gate: &Tensor, up: &Tensor) -> Result<[Vec<Packed>; 2], DeviceError> {
+        self.experts_by_turns([gate, up])
     }
 
     fn vector(&mut self, parts: &[Tensor]) -> Result<Vec<f32>, DeviceError> {

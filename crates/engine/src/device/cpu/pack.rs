@@ -20,7 +20,9 @@ pub struct Packed {
     pub rows: usize,
     pub cols: usize,
     panel_bytes: usize,
-    data: Piece, // (panels, panel_bytes)
+    stride: usize, // bytes from a panel to the next one of this tensor
+    start: usize,  // of the first panel
+    data: Piece,   // (panels, stride)
 }
 
 impl Packed {
@@ -33,36 +35,60 @@ impl Packed {
         first: usize,
         rows: usize,
     ) -> Result<Packed, DeviceError> {
-        let cols = tensor.cols();
-        let format = packed_format(tensor);
-        let panel_bytes = panel_bytes(format, cols);
+        let [packed] = Packed::by_turns(pool, arena, [tensor], first, rows)?;
+        Ok(packed)
+    }
+
+    /// As [`Packed::new`], the same rows of several tensors, a panel of each by turns: who multiplies with all of them reads one
+    /// stream.
+    pub fn by_turns<const N: usize>(
+        pool: &mut Pool,
+        arena: &mut Arena,
+        tensors: [&Tensor; N],
+        first: usize,
+        rows: usize,
+    ) -> Result<[Packed; N], DeviceError> {
         let panels = rows.div_ceil(LANES);
-        let stored = tensor.panels(first, rows);
-        let damaged = AtomicBool::new(false);
-        let data = arena.take(panels * panel_bytes, |data| {
+        let mut stride = 0;
+        let parts = tensors.map(|tensor| {
+            let format = packed_format(tensor);
+            let panel_bytes = panel_bytes(format, tensor.cols());
+            stride += panel_bytes;
+            Part {
+                tensor,
+                format,
+                panel_bytes,
+                start: stride - panel_bytes,
+                stored: tensor.panels(first, rows),
+            }
+        });
+        let damaged: [AtomicBool; N] = std::array::from_fn(|_| AtomicBool::new(false));
+        let data = arena.take(panels * stride, |data| {
             let shared = Shared::new(data);
             pool.run(|worker| {
                 let (mut packer, mut scratch) = (Packer::default(), Vec::new());
                 while let Some(panel) = worker.take(panels) {
-                    // SAFETY: each panel is taken by one thread.
-                    let out = unsafe { shared.range_mut(panel * panel_bytes, panel_bytes) };
-                    if let Some(stored) = stored {
-                        out.copy_from_slice(&stored[panel * panel_bytes..][..panel_bytes]);
-                        damaged.fetch_or(!is_sound(format, out), Ordering::Relaxed);
-                        continue;
-                    }
-                    for lane in 0..LANES.min(rows - panel * LANES) {
-                        let row = row_in(format, tensor, first + panel * LANES + lane, &mut scratch);
-                        packer.put(format, row, lane, out);
+                    let lanes = LANES.min(rows - panel * LANES);
+                    for (part, damaged) in parts.iter().zip(&damaged) {
+                        // SAFETY: each panel is taken by one thread.
+                        let out = unsafe { shared.range_mut(panel * stride + part.start, part.panel_bytes) };
+                        if !part.put(panel, first, lanes, out, &mut packer, &mut scratch) {
+                            damaged.store(true, Ordering::Relaxed);
+                        }
                     }
                 }
             });
         })?;
-        if damaged.into_inner() {
-            let problem = "a scale is not a number. The file is damaged: get it again".into();
-            return Err(DeviceError::Unsupported { name: tensor.name.clone(), problem });
+        for (part, damaged) in parts.iter().zip(damaged) {
+            if damaged.into_inner() {
+                let problem = "a scale is not a number. The file is damaged: get it again".into();
+                return Err(DeviceError::Unsupported { name: part.tensor.name.clone(), problem });
+            }
         }
-        Ok(Packed { format, rows, cols, panel_bytes, data })
+        Ok(parts.map(|Part { tensor, format, panel_bytes, start, .. }| {
+            let (cols, data) = (tensor.cols(), data.clone());
+            Packed { format, rows, cols, panel_bytes, stride, start, data }
+        }))
     }
 
     pub fn bytes(&self) -> usize {
@@ -75,12 +101,44 @@ impl Packed {
 
     /// How a product of so many rows is shared out, in units of at most `most` panels.
     pub fn units(&self, threads: usize, rows: usize, most: usize) -> Units {
-        Units::new(self.panels(), self.panel_bytes, threads, rows, most)
+        Units::new(self.panels(), self.stride, threads, rows, most)
     }
 
     #[inline(always)]
     pub fn panel(&self, index: usize) -> *const u8 {
-        self.data[index * self.panel_bytes..].as_ptr()
+        self.data[index * self.stride + self.start..].as_ptr()
+    }
+}
+
+/// What becomes of one tensor's rows.
+struct Part<'a> {
+    tensor: &'a Tensor,
+    format: Format,
+    panel_bytes: usize,
+    start: usize,             // of the first panel
+    stored: Option<&'a [u8]>, // (panels, panel_bytes) where the file has them packed
+}
+
+impl Part<'_> {
+    /// Writes one panel; `first` is the row where the first panel begins. Whether it is sound is told.
+    fn put(
+        &self,
+        panel: usize,
+        first: usize,
+        lanes: usize,
+        out: &mut [u8],
+        packer: &mut Packer,
+        scratch: &mut Vec<u8>,
+    ) -> bool {
+        if let Some(stored) = self.stored {
+            out.copy_from_slice(&stored[panel * self.panel_bytes..][..self.panel_bytes]);
+            return is_sound(self.format, out);
+        }
+        for lane in 0..lanes {
+            let row = row_in(self.format, self.tensor, first + panel * LANES + lane, scratch);
+            packer.put(self.format, row, lane, out);
+        }
+        true
     }
 }
 

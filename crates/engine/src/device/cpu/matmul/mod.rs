@@ -11,7 +11,7 @@ mod unpack;
 
 use super::input::Input;
 use super::pack::{Packed, Packing, Stripe, with_packing};
-use super::simd::{Isa, Kernel, LANES, Simd, prefetch_near};
+use super::simd::{Isa, Kernel, LANES, Simd, prefetch_once};
 use crate::quant::Format;
 use blocks::Blocks;
 use floats::{Bf16, F16, F32, Floats};
@@ -72,20 +72,43 @@ impl Product<'_> {
     /// # Safety
     /// The output has `to`'s rows with room for the panels' columns from `at`, and nobody else uses them.
     pub unsafe fn run(&self, isa: Isa, panels: Range<usize>, at: usize) {
-        // Rows go in groups whose input stays in the second-level cache while the panels stream by.
-        let group = (GROUP_BYTES / self.matrix.cols.max(1)).clamp(TILE, 512) / TILE * TILE;
-        for start in (0..self.count).step_by(group) {
-            let rows = start..self.count.min(start + group);
-            for panel in panels.clone() {
+        // SAFETY: passed on.
+        unsafe { run_by_turns([(self, at)], isa, panels) };
+    }
+
+    #[inline(always)]
+    unsafe fn run_panel(&self, isa: Isa, panel: usize, rows: Range<usize>, column: usize) {
+        let task = Task { product: *self, panel, rows, column };
+        let format = self.matrix.format;
+        with_packing!(format, P => isa.run(Levels::<P>(task, PhantomData)),
+        otherwise => match format {
+            Format::F16 => isa.run(Floats::<F16>(task, PhantomData)),
+            Format::Bf16 => isa.run(Floats::<Bf16>(task, PhantomData)),
+            _ => isa.run(Floats::<F32>(task, PhantomData)),
+        })
+    }
+}
+
+/// Computes the same panels of several products of the same rows, by turns, as such matrices lie in memory. The first column of
+/// each goes to its own place in the output.
+///
+/// # Safety
+/// As for [`Product::run`].
+pub unsafe fn run_by_turns<const N: usize>(
+    products: [(&Product<'_>, usize); N],
+    isa: Isa,
+    panels: Range<usize>,
+) {
+    let Product { matrix, count, .. } = products[0].0;
+    // Rows go in groups whose input stays in the second-level cache while the panels stream by.
+    let group = (GROUP_BYTES / matrix.cols.max(1)).clamp(TILE, 512) / TILE * TILE;
+    for start in (0..*count).step_by(group) {
+        let rows = start..(*count).min(start + group);
+        for panel in panels.clone() {
+            for (product, at) in products {
                 let column = at + (panel - panels.start) * LANES;
-                let task = Task { product: *self, panel, rows: rows.clone(), column };
-                let format = self.matrix.format;
-                with_packing!(format, P => isa.run(Levels::<P>(task, PhantomData)),
-                otherwise => match format {
-                    Format::F16 => isa.run(Floats::<F16>(task, PhantomData)),
-                    Format::Bf16 => isa.run(Floats::<Bf16>(task, PhantomData)),
-                    _ => isa.run(Floats::<F32>(task, PhantomData)),
-                })
+                // SAFETY: passed on.
+                unsafe { product.run_panel(isa, panel, rows.clone(), column) };
             }
         }
     }
@@ -244,6 +267,6 @@ fn prefetch_block<P: Packing>(stripe: *const u8, block: usize) {
     let lines = Stripe::<P>::BYTES / 64;
     let first = block * lines / Stripe::<P>::BLOCKS;
     for i in 0..lines.div_ceil(Stripe::<P>::BLOCKS) {
-        prefetch_near(stripe.wrapping_add(PREFETCH_BYTES + (first + i) * 64));
+        prefetch_once(stripe.wrapping_add(PREFETCH_BYTES + (first + i) * 64));
     }
 }

@@ -261,13 +261,14 @@ pub fn prefetch<T>(line: *const T) {
     let _ = line;
 }
 
-/// Asks for a cache line that is needed almost now. The address need not be valid.
+/// Asks for a cache line of weights, which are read once: it pushes nothing out of the larger caches. The address need not
+/// be valid.
 #[inline(always)]
-pub fn prefetch_near<T>(line: *const T) {
+pub fn prefetch_once<T>(line: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as above.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(line.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = line;
