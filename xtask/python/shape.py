@@ -1,6 +1,7 @@
-"""A model of a mixture's shape, scaled down, with random weights: for measuring speed, not for answers.
+"""A model of a mixture's shape with random weights, scaled down or whole: for measuring speed, not for answers.
 
-shape.py NAME TOKENIZER.gguf OUT.gguf takes the vocabulary of another file, so that other engines load it too.
+shape.py NAME TOKENIZER.gguf OUT.gguf takes the vocabulary of another file, so that other engines load it too. A whole model
+has as many tokens as the real one; those that the other file lacks are made up.
 """
 
 import sys
@@ -16,12 +17,22 @@ import formats
 CONTEXT = 8192  # tokens
 
 
-def gpt_oss(vocab):
-    rope = configs.YARN | {"original_max_position_embeddings": CONTEXT // 8}
-    shape = configs.sizes(vocab, 1440, 1440, 4, 32, 4, head_dim=64, rope_parameters=rope, sliding_window=128)
-    shape["max_position_embeddings"] = CONTEXT
-    kinds = ["sliding_attention", "full_attention"] * 2
+def gpt_oss(vocab, width, layers, heads, kv_heads, factor, context):
+    rope = configs.YARN | {"factor": factor, "original_max_position_embeddings": int(context / factor)}
+    shape = configs.sizes(
+        vocab, width, width, layers, heads, kv_heads, head_dim=64, rope_parameters=rope, sliding_window=128,
+        max_position_embeddings=context,
+    )  # fmt: skip
+    kinds = ["sliding_attention", "full_attention"] * (layers // 2)
     return GptOssConfig(**shape, layer_types=kinds, num_local_experts=32, num_experts_per_tok=4)
+
+
+def gpt_oss_small(vocab):
+    return gpt_oss(vocab, 1440, 4, 32, 4, 8.0, CONTEXT)
+
+
+def gpt_oss_20b(_):
+    return gpt_oss(201_088, 2880, 24, 64, 8, 32.0, 131_072)
 
 
 def qwen3_moe(vocab):
@@ -32,7 +43,7 @@ def qwen3_moe(vocab):
     )
 
 
-SHAPES = {"gpt-oss": gpt_oss, "qwen3-moe": qwen3_moe}
+SHAPES = {"gpt-oss": gpt_oss_small, "gpt-oss-20b": gpt_oss_20b, "qwen3-moe": qwen3_moe}
 
 
 def tensors(config):
@@ -95,6 +106,16 @@ def data_of(shape, format, random):
     return formats.random_blocks(shape, scale, format, random)
 
 
+def longer(key, field, made_up):
+    """A field of the vocabulary, with so many tokens more than it has."""
+    contents = field.contents()
+    if key == "tokenizer.ggml.tokens":
+        return contents + [f"made{i}" for i in range(made_up)]
+    if key == "tokenizer.ggml.token_type":
+        return contents + [int(gguf.TokenType.NORMAL)] * made_up
+    return contents
+
+
 def write(name, vocabulary, out):
     reader = gguf.GGUFReader(vocabulary)
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
@@ -104,7 +125,8 @@ def write(name, vocabulary, out):
     for key, field in reader.fields.items():
         if key.startswith("tokenizer."):
             of = field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(key, field.contents(), field.types[0], of)
+            contents = longer(key, field, config.vocab_size - len(tokens))
+            writer.add_key_value(key, contents, field.types[0], of)
     random = np.random.default_rng(7)
     for tensor, shape in tensors(config):
         format = format_of(config, tensor)

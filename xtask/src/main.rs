@@ -36,7 +36,9 @@ usage: cargo xtask COMMAND
                                  what a turn costs besides the engine's work, and how soon tokens are seen
   bench agent [--json] [--bin PATH]
                                  what a person waits for besides the model: start, Enter, paint
-  bench edits [--traces N] [--only TEXT] [--rounds N] [--json]
+  bench served MODEL [--json] [--bin PATH]
+                                 how fast a client on a WebSocket sees a real model write, beside what the engine makes
+  bench edits [--traces N] [--only TEXT] [--rounds N] [--json] [--record FILE]
                                  how much sooner an edited file is written when its tokens are guessed;
                                  build with --release: cargo run --release -p xtask -- bench edits
   chaos [--short] [--kind NAME] [--seed N] [--bin PATH]
@@ -47,8 +49,8 @@ usage: cargo xtask COMMAND
   eval edits [--only TEXT]       how many small tasks the agent does with a real model: build with --release first
   plot REPORT.json... OUT.svg    a picture of what flint bench --peer llama.cpp --json printed
   picture [--bin PATH] OUT.svg   the agent at work with the default model, recorded in a terminal
-  shape gpt-oss|qwen3-moe OUT.gguf
-                                 a mixture scaled down, with random weights, for flint bench -m OUT.gguf
+  shape gpt-oss|gpt-oss-20b|qwen3-moe OUT.gguf
+                                 a mixture with random weights, scaled down or whole, for flint bench -m OUT.gguf
   golden [tiny|perplexity]       make the reference data in tests/golden anew, with transformers";
 
 /// A command says what went wrong in words that stand alone.

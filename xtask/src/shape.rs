@@ -1,12 +1,13 @@
-//! `cargo xtask shape NAME OUT.gguf`: a mixture scaled down, with random weights, to measure with `flint bench -m OUT.gguf`.
+//! `cargo xtask shape NAME OUT.gguf`: a mixture with random weights, scaled down or (gpt-oss-20b, 13 GB) whole, to measure with
+//! `flint bench -m OUT.gguf` or `cargo xtask bench served -m OUT.gguf`.
 
 use crate::{Outcome, paths, python};
 
-const USAGE: &str = "usage: cargo xtask shape gpt-oss|qwen3-moe OUT.gguf";
+const USAGE: &str = "usage: cargo xtask shape gpt-oss|gpt-oss-20b|qwen3-moe OUT.gguf";
 
 pub fn run(args: &[String]) -> Outcome {
     let [name, out] = args else { return Err(USAGE.into()) };
-    if !["gpt-oss", "qwen3-moe"].contains(&name.as_str()) {
+    if !["gpt-oss", "gpt-oss-20b", "qwen3-moe"].contains(&name.as_str()) {
         return Err(USAGE.into());
     }
     // Its vocabulary; the tests have fetched it.

@@ -3,6 +3,7 @@
 mod agent;
 mod edits;
 mod llama;
+mod served;
 mod session;
 mod tls;
 mod wire;
@@ -12,7 +13,7 @@ use crate::{Outcome, must, paths};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-const USAGE: &str = "usage: cargo xtask bench wire|agent [--json] [--bin PATH]\n       cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]";
+const USAGE: &str = "usage: cargo xtask bench wire|agent [--json] [--bin PATH]\n       cargo xtask bench served MODEL [--json] [--bin PATH]\n       cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]";
 
 /// One figure, and another's beside it.
 #[derive(Debug, Serialize)]
@@ -45,6 +46,9 @@ pub fn run(args: &[String]) -> Outcome {
         Some((what, rest)) if what == "wire" => run_around(rest, wire::measure),
         Some((what, rest)) if what == "agent" => {
             run_around(rest, |program| Ok(Report { peers: Vec::new(), results: agent::measure(program)? }))
+        }
+        Some((what, [model, rest @ ..])) if what == "served" => {
+            run_around(rest, |program| served::measure(program, model))
         }
         Some((what, rest)) if what == "edits" => edits::run(rest),
         _ => Err(USAGE.into()),

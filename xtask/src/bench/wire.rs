@@ -36,7 +36,7 @@ pub fn measure(program: &Path) -> Outcome<Report> {
     Ok(Report { peers, results })
 }
 
-fn words(from: usize, count: usize) -> String {
+pub fn words(from: usize, count: usize) -> String {
     const WORDS: [&str; 12] =
         ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "runs", "home"];
     let words: Vec<&str> = (0..count).map(|at| WORDS[(from + at * 5 + at / 12) % WORDS.len()]).collect();

@@ -43,6 +43,7 @@ pub struct Settings<'a> {
     pub rate: Option<f64>,                      // forward passes a second of the script
     pub kv_tokens: Option<u32>,
     pub config: Option<&'a str>, // what `config.toml` says
+    pub args: &'a [&'a str],
 }
 
 impl Served {
@@ -55,6 +56,7 @@ impl Served {
         let mut command = Command::new(program);
         command
             .args(["serve", "--port", "0", "-m", settings.model.unwrap_or(MODEL)])
+            .args(settings.args)
             .env("FLINT_HOME", home.path());
         if let Some(tokens) = settings.kv_tokens {
             command.args(["--kv-tokens", &tokens.to_string()]);

@@ -22,7 +22,8 @@ use serde::Serialize;
 use std::time::{Duration, Instant};
 use traces::Trace;
 
-const USAGE: &str = "usage: cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json]
+const USAGE: &str =
+    "usage: cargo xtask bench edits [--traces N] [--only TEXT] [--rounds N] [--json] [--record FILE]
        cargo xtask bench edits --tokens TOKENIZER.json [--traces N] [--only TEXT] > FILE";
 
 const CODER: &str = "qwen2.5-coder-1.5b";
@@ -37,6 +38,7 @@ struct Args {
     rounds: usize, // each trace both ways
     only: String,
     json: bool,
+    record: Option<String>, // where the prompts and what was written go, as tokens
     tokens: Option<String>, // a tokenizer: nothing is measured, the traces are written as its tokens
 }
 
@@ -73,6 +75,10 @@ struct Measured {
     accepted: u32,
     plain_passes: u64,
     guessed_passes: u64,
+    #[serde(skip)]
+    prompt: Vec<u32>,
+    #[serde(skip)]
+    answer: Vec<u32>,
 }
 
 /// One answer.
@@ -117,6 +123,9 @@ pub fn run(args: &[String]) -> Outcome {
             groups.push(group);
         }
     }
+    if let Some(path) = &args.record {
+        written::record(path, &groups)?;
+    }
     let threads = default_threads();
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&Report { threads, groups })?),
@@ -128,7 +137,8 @@ pub fn run(args: &[String]) -> Outcome {
 }
 
 fn parse(words: &[String]) -> Outcome<Args> {
-    let mut args = Args { traces: 6, rounds: 1, only: String::new(), json: false, tokens: None };
+    let mut args =
+        Args { traces: 6, rounds: 1, only: String::new(), json: false, record: None, tokens: None };
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
@@ -136,6 +146,7 @@ fn parse(words: &[String]) -> Outcome<Args> {
             "--rounds" => args.rounds = words.next().ok_or(USAGE)?.parse()?,
             "--only" => args.only = words.next().ok_or(USAGE)?.to_owned(),
             "--json" => args.json = true,
+            "--record" => args.record = Some(words.next().ok_or(USAGE)?.to_owned()),
             "--tokens" => args.tokens = Some(words.next().ok_or(USAGE)?.to_owned()),
             _ => return Err(USAGE.into()),
         }
@@ -212,6 +223,8 @@ impl Bench {
             accepted,
             plain_passes: plain[0].passes,
             guessed_passes: guessed[0].passes,
+            prompt,
+            answer: plain.swap_remove(0).tokens,
         })
     }
 

@@ -1,6 +1,7 @@
 //! The traces as tokens, a line of JSON each, for `flint bench --edits`: a machine that measures then needs neither
 //! tokenizer nor history.
 
+use super::Group;
 use super::traces::{self, Trace};
 use crate::Outcome;
 use flint_text::Tokenizer;
@@ -10,8 +11,8 @@ use serde::Serialize;
 struct Line<'a> {
     kind: &'a str,
     name: &'a str,
-    prompt: Vec<u32>,
-    answer: Vec<u32>,
+    prompt: &'a [u32],
+    answer: &'a [u32],
 }
 
 pub fn write(tokenizer: &str, count: usize, only: &str) -> Outcome {
@@ -30,9 +31,23 @@ pub fn write(tokenizer: &str, count: usize, only: &str) -> Outcome {
     for (kind, traces) in kinds.iter().filter(|(kind, _)| kind.contains(only)) {
         for trace in traces {
             let (prompt, answer) = (encode(&trace.prompt())?, encode(&trace.answer())?);
-            let line = Line { kind, name: &trace.name, prompt, answer };
+            let line = Line { kind, name: &trace.name, prompt: &prompt, answer: &answer };
             println!("{}", serde_json::to_string(&line)?);
         }
     }
     Ok(())
+}
+
+/// What was measured here, to be measured elsewhere: a model's own answers among it.
+pub fn record(path: &str, groups: &[Group]) -> Outcome {
+    let mut text = String::new();
+    for group in groups {
+        for trace in &group.traces {
+            let line =
+                Line { kind: &group.name, name: &trace.name, prompt: &trace.prompt, answer: &trace.answer };
+            text += &serde_json::to_string(&line)?;
+            text.push('\n');
+        }
+    }
+    std::fs::write(path, text).map_err(|error| format!("{path}: {error}").into())
 }
