@@ -20,6 +20,7 @@ const BY_CHANGED: u32 = 6;
 struct Telling {
     logits: [f32; VOCAB],
     best: u32,
+    computes: bool,
     rests: Arc<AtomicUsize>,
 }
 
@@ -32,15 +33,23 @@ impl Runner for Telling {
         self.logits = [0.0; VOCAB];
         self.logits[BY_LOGITS as usize] = 50.0;
         self.best = BY_DEVICE;
+        self.computes = true;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), RunnerError> {
+        self.computes = false;
         Ok(())
     }
 
     fn change(&mut self, _: usize, change: &Change<'_>) {
+        assert!(self.computes, "nobody waits for what can be changed at once");
         assert!(!change.is_empty());
         self.best = BY_CHANGED;
     }
 
     fn best(&mut self, _: usize) -> Option<u32> {
+        assert!(!self.computes);
         Some(self.best)
     }
 
@@ -57,7 +66,15 @@ impl Runner for Telling {
 
 fn engine() -> (Engine, Arc<AtomicUsize>) {
     let rests = Arc::new(AtomicUsize::new(0));
-    (Engine::new(Box::new(Telling { logits: [0.0; VOCAB], best: 0, rests: rests.clone() })), rests)
+    (
+        Engine::new(Box::new(Telling {
+            logits: [0.0; VOCAB],
+            best: 0,
+            computes: false,
+            rests: rests.clone(),
+        })),
+        rests,
+    )
 }
 
 fn answer(sampling: Sampling) -> Vec<u32> {
@@ -69,7 +86,7 @@ fn answer(sampling: Sampling) -> Vec<u32> {
 }
 
 #[test]
-fn the_device_chooses_the_likeliest_of_what_it_was_told_to_change() {
+fn the_device_chooses_the_likeliest_of_what_it_was_told_to_change_meanwhile() {
     let greedy = Sampling::default;
     let cases = [
         (greedy(), BY_DEVICE),

@@ -3,13 +3,13 @@
 
 use super::cuda;
 use crate::alone::{is_on, load, narrow};
-use crate::common::{request, run, tokens_of};
+use crate::common::{request, tokens_of};
 use crate::support::Random;
 use flint_engine::batch::Batch;
 use flint_engine::constrain::{Constraint, Piece, Vocabulary};
 use flint_engine::device::cuda::Cuda;
 use flint_engine::load::MadeUp;
-use flint_engine::message::{Base, Command, Generate};
+use flint_engine::message::{Base, Command, Event, Generate};
 use flint_engine::model::Loaded;
 use flint_engine::runner::{Runner, RunnerError, RunnerFacts};
 use flint_engine::sample::{Change, Chunk, Sampling};
@@ -131,8 +131,7 @@ impl Held {
                 _ => {}
             }
         }
-        run(&mut self.engine);
-        let failed = events.iter().find(|event| matches!(event, flint_engine::message::Event::Failed { .. }));
+        let failed = events.iter().find(|event| matches!(event, Event::Failed { .. }));
         failed.iter().for_each(|event| println!("  {event:?}"));
         (ids.map(|id| tokens_of(&events, id)).collect(), took * 1e6 / f64::from(steps.max(1)))
     }
@@ -234,7 +233,8 @@ pub fn check() -> usize {
     beside_host("general path", cuda().replaying()) + beside_host("alone", cuda().replaying().fast())
 }
 
-/// Microseconds a step, alone (the one kernel) and four at once (the general path), changed on the card and by the host, by turns.
+/// Microseconds a step, alone (the one kernel) and several at once (the general path), changed on the card and by the host, by
+/// turns.
 pub fn time(shape: &str) -> usize {
     const ROUNDS: usize = 3;
     let Some(made_up) = MadeUp::named(shape) else { return 1 };
@@ -243,14 +243,14 @@ pub fn time(shape: &str) -> usize {
         return 1;
     }
     let mut held = Held::new(loaded);
-    for at_once in [1, 4] {
+    for (at_once, tokens) in [(1, 160), (4, 160), (16, 64)] {
         let mut free = 0.0;
         for way in ways() {
             let mut took = [[0.0; ROUNDS]; 2];
             for round in 0..ROUNDS {
                 for (leaves, took) in took.iter_mut().enumerate() {
                     held.leaves.store(leaves == 1, Ordering::Relaxed);
-                    took[round] = held.answer(&way, at_once, 512, 160).1;
+                    took[round] = held.answer(&way, at_once, 512, tokens).1;
                 }
             }
             let [card, host] = took.map(|mut took| {
@@ -259,7 +259,7 @@ pub fn time(shape: &str) -> usize {
             });
             free = if way.name.contains(',') { free } else { card };
             println!(
-                "{at_once} at once, {:<34} card {card:>6.0} us ({:>+5.1}%)   host {host:>6.0} us ({:>+5.1}%)",
+                "{at_once:>2} at once, {:<34} card {card:>6.0} us ({:>+5.1}%)   host {host:>6.0} us ({:>+5.1}%)",
                 way.name,
                 (card / free - 1.0) * 100.0,
                 (host / free - 1.0) * 100.0
