@@ -187,10 +187,10 @@ impl Engine {
         let mut logits = 0;
         for index in 0..self.plan.work.len() {
             let Work { slot, ends, drafted, .. } = self.plan.work[index];
-            let (index, has_row) = (logits, ends == Ends::WithToken);
-            logits += if has_row { 1 + drafted } else { 0 };
-            let changed = (has_row && !self.may_take_best(slot)).then(|| self.change(slot, index));
+            let has_row = ends == Ends::WithToken;
+            let changed = (has_row && !self.may_take_best(slot)).then(|| self.change(slot, logits));
             self.changed.push(changed);
+            logits += if has_row { 1 + drafted } else { 0 };
         }
     }
 
