@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::runner::{Runner, RunnerError, RunnerFacts};
-use crate::sample::Chunk;
+use crate::sample::{Change, Chunk};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is to be said: all tokens of the one sequence that runs, by position; empty: what the model wants.
@@ -42,9 +42,23 @@ impl<R: Runner> Runner for Forced<R> {
     }
 
     fn forward(&mut self, batch: &Batch) -> Result<(), RunnerError> {
+        self.begin(batch)?;
+        self.finish()
+    }
+
+    fn begin(&mut self, batch: &Batch) -> Result<(), RunnerError> {
         self.next.clear();
         self.next.extend(batch.logit_rows.iter().map(|&row| batch.positions[row as usize] + 1));
-        self.runner.forward(batch)
+        self.runner.begin(batch)
+    }
+
+    fn finish(&mut self) -> Result<(), RunnerError> {
+        self.runner.finish()
+    }
+
+    /// What is told is said, whatever is changed.
+    fn change(&mut self, index: usize, change: &Change<'_>) {
+        self.runner.change(index, change);
     }
 
     fn logits(&mut self, index: usize) -> &mut [f32] {
@@ -56,7 +70,7 @@ impl<R: Runner> Runner for Forced<R> {
         logits
     }
 
-    fn best(&self, index: usize) -> Option<u32> {
+    fn best(&mut self, index: usize) -> Option<u32> {
         self.runner.best(index).map(|best| self.told(index).unwrap_or(best))
     }
 

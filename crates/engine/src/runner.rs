@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::limits::KV_BLOCK_TOKENS;
-use crate::sample::Chunk;
+use crate::sample::{Change, Chunk};
 use serde::{Deserialize, Serialize};
 
 /// A loaded model with its KV pool: runs one batch at a time and allocates nothing while doing so.
@@ -13,11 +13,26 @@ pub trait Runner: Send {
     /// Computes the batch: writes KV for every row, and logits for `batch.logit_rows`.
     fn forward(&mut self, batch: &Batch) -> Result<(), RunnerError>;
 
+    /// As `forward`, but a device that works by itself need not be done before `finish`. Until then only `change` may be called.
+    fn begin(&mut self, batch: &Batch) -> Result<(), RunnerError> {
+        self.forward(batch)
+    }
+
+    /// Waits for what was begun.
+    fn finish(&mut self) -> Result<(), RunnerError> {
+        Ok(())
+    }
+
     /// Logits of the `index`-th entry of the last batch's `logit_rows`, (vocab). The sampler works in place.
     fn logits(&mut self, index: usize) -> &mut [f32];
 
-    /// The token with the largest of these logits, the lowest id of equals, where the device has found it already.
-    fn best(&self, _index: usize) -> Option<u32> {
+    /// Changes the `index`-th logits in place: all that is told of them afterwards is of the changed ones.
+    fn change(&mut self, index: usize, change: &Change<'_>) {
+        change.apply(self.logits(index));
+    }
+
+    /// The token with the largest of these logits, the lowest id of equals, if the device tells it and they make sense.
+    fn best(&mut self, _index: usize) -> Option<u32> {
         None
     }
 

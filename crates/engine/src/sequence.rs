@@ -8,7 +8,7 @@ use crate::draft::Drafter;
 use crate::kv::{Chain, Pool};
 use crate::limits::KV_BLOCK_TOKENS;
 use crate::message::{Break, BreakCause, Counts, Generate, Priority, SequenceId, Tenant};
-use crate::sample::{Sampling, Seen};
+use crate::sample::{Sampling, Shifts};
 
 pub struct Sequence {
     pub id: SequenceId,
@@ -23,7 +23,7 @@ pub struct Sequence {
 /// A generation in progress.
 pub struct Run {
     pub sampling: Sampling,
-    pub seen: Seen,
+    pub shifts: Shifts,
     pub guide: Option<Guide>,     // keeps to the constraint
     pub drafter: Option<Drafter>, // guesses what comes; none: it is not to be guessed
     pub references: Vec<Vec<u32>>,
@@ -113,7 +113,7 @@ impl Sequence {
             .reserve((len.div_ceil(KV_BLOCK_TOKENS) + 1).saturating_sub(self.lease.blocks.len()));
         let prompt = self.tokens.len() - request.resumed as usize;
         self.run = Some(Run {
-            seen: Seen::new(&request.sampling, &self.tokens, prompt, len),
+            shifts: Shifts::new(&request.sampling, &self.tokens, prompt, len),
             sampling: request.sampling.clone(),
             guide: None,
             drafter: request.speculate.then(|| self.drafter(request, len)),

@@ -3,12 +3,12 @@
 mod draft;
 
 use crate::batch::Batch;
-use crate::constrain::{Allowed, BadConstraint, Compiler, VocabularySource};
+use crate::constrain::{Allowed, BadConstraint, Compiler, Mask, VocabularySource};
 use crate::draft::Pace;
 use crate::limits::{BATCH_LOGIT_ROWS_MAX, CONSTRAINT_TICK_MS, KV_BLOCK_TOKENS};
 use crate::message::{Command, Counts, Event, Failure, FinishReason, Generate, SequenceId, Stats, Verb};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
-use crate::sample::{Sampler, likeliest};
+use crate::sample::{BadLogits, Change, Sampler, likeliest};
 use crate::schedule::{Ends, Limits, Plan, Scheduler, Slot, Work};
 use draft::Speculation;
 use std::time::{Duration, Instant};
@@ -22,7 +22,11 @@ pub struct Engine {
     speculation: Speculation,
     plan: Plan,
     batch: Batch,
+    changed: Vec<Option<Changed>>, // (seats) in the order of the plan: what came of it, where it was done
 }
+
+/// A row of logits was changed as its sequence wants it: what may follow, or why nothing can.
+type Changed = Result<Allowed, BadConstraint>;
 
 /// Whether a step had anything to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,7 @@ impl Engine {
             speculation: Speculation::new(limits.seats),
             plan: Plan::with_capacity(limits.seats),
             batch: empty_batch(limits),
+            changed: Vec::with_capacity(limits.seats),
             runner,
         }
     }
@@ -81,7 +86,9 @@ impl Engine {
         self.fill_batch(events);
         self.plan.copies.iter().for_each(|copy| self.runner.copy_block(copy.from, copy.to));
         let begun = Instant::now();
-        self.runner.forward(&self.batch)?;
+        self.runner.begin(&self.batch)?;
+        self.change_rows();
+        self.runner.finish()?;
         self.note_pace(begun.elapsed());
         let mut logits = 0;
         for index in 0..self.plan.work.len() {
@@ -173,29 +180,50 @@ impl Engine {
         }
     }
 
+    /// Changes the logits that surely have to be, each sequence's first: masks are found while the device computes, and it
+    /// need not be waited for again.
+    fn change_rows(&mut self) {
+        self.changed.clear();
+        let mut logits = 0;
+        for index in 0..self.plan.work.len() {
+            let Work { slot, ends, drafted, .. } = self.plan.work[index];
+            let has_row = ends == Ends::WithToken;
+            let changed = (has_row && !self.may_take_best(slot)).then(|| self.change(slot, logits));
+            self.changed.push(changed);
+            logits += if has_row { 1 + drafted } else { 0 };
+        }
+    }
+
     /// Samples from the logits of the batch that begin with the `logits`-th: as long as each token is the one
     /// that was guessed, the next logits are those that follow it.
     fn next_tokens(&mut self, work: Work, index: usize, logits: usize, events: &mut Vec<Event>) {
         let slot = work.slot;
-        let mut token = self.next_token(slot, logits, events);
+        let changed = self.changed[index].take();
+        let mut token = self.next_token(slot, logits, changed, events);
         for place in 0..work.drafted {
             let guessed = self.speculation.proposals[index].tokens[place];
             if token != Some(guessed) || self.scheduler.sequence(slot).run.is_none() {
                 break;
             }
             self.scheduler.confirm(slot);
-            token = self.next_token(slot, logits + place + 1, events);
+            token = self.next_token(slot, logits + place + 1, None, events);
         }
         if work.drafted > 0 {
             self.scheduler.drop_draft(slot);
         }
     }
 
-    /// Samples from the `index`-th logits of the batch; none when no token came of it.
-    fn next_token(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) -> Option<u32> {
+    /// Chooses by the `index`-th logits of the batch, which may have been changed already; none when no token came of it.
+    fn next_token(
+        &mut self,
+        slot: Slot,
+        index: usize,
+        changed: Option<Changed>,
+        events: &mut Vec<Event>,
+    ) -> Option<u32> {
         let allowed = match self.obvious(slot, index) {
-            Ok(None) => self.mask(slot, index),
             Ok(Some(token)) => return self.take(slot, (token, None), events),
+            Ok(None) => changed.unwrap_or_else(|| self.change(slot, index)),
             Err(bad) => Err(bad),
         };
         match allowed {
@@ -211,40 +239,71 @@ impl Engine {
         }
     }
 
-    /// The likeliest token, where that is all there is to choose by and the constraint, if there is one, allows it: then
-    /// neither its mask nor the other logits matter.
+    /// Whether the likeliest token comes, if only the constraint allows it.
+    fn may_take_best(&self, slot: Slot) -> bool {
+        self.scheduler.sequence(slot).run.as_ref().is_some_and(|run| run.sampling.takes_best())
+    }
+
+    /// That token, if the constraint allows it: its mask, which takes far longer, is not needed then.
     fn obvious(&mut self, slot: Slot, index: usize) -> Result<Option<u32>, BadConstraint> {
-        let sequence = self.scheduler.sequence_mut(slot);
-        let Some(run) = sequence.run.as_mut().filter(|run| run.sampling.takes_best()) else {
+        if !self.may_take_best(slot) {
             return Ok(None);
-        };
-        let best = self.runner.best(index);
-        let Some(guide) = &mut run.guide else { return Ok(best) };
-        let Some(best) = best.or_else(|| likeliest(self.runner.logits(index))) else { return Ok(None) };
+        }
+        let sequence = self.scheduler.sequence_mut(slot);
+        let Some(run) = &mut sequence.run else { return Ok(None) };
+        let Some(guide) = &mut run.guide else { return Ok(None) };
+        let best = self.runner.best(index).or_else(|| likeliest(self.runner.logits(index)));
+        let Some(best) = best else { return Ok(None) };
         Ok(guide.allows(&sequence.tokens, &run.stop_tokens, best)?.then_some(best))
     }
 
-    /// Draws by the logits, from which the constraint has struck what it forbids.
+    /// Makes the `index`-th logits those that the token is chosen by: without what the constraint forbids, so that all else
+    /// (greedy or not, penalties, log-probabilities) is about the tokens that can come, and with penalties and biases, which
+    /// wait until log-probabilities are told.
+    fn change(&mut self, slot: Slot, index: usize) -> Changed {
+        let sequence = self.scheduler.sequence_mut(slot);
+        let Some(run) = &mut sequence.run else { return Ok(Allowed::Some) };
+        let mask = match &mut run.guide {
+            None => None,
+            Some(guide) => match guide.mask(&sequence.tokens, &run.stop_tokens)? {
+                None => return Ok(Allowed::End),
+                some => some,
+            },
+        };
+        let allowed = mask.as_ref().map(Mask::words);
+        let shifts = if run.sampling.logprobs.is_none() { run.shifts.list() } else { &[] };
+        let change = Change { allowed, shifts };
+        if !change.is_empty() {
+            self.runner.change(index, &change);
+        }
+        Ok(Allowed::Some)
+    }
+
+    /// Chooses by the changed logits.
     fn sample(&mut self, slot: Slot, index: usize, events: &mut Vec<Event>) -> Option<u32> {
-        let sequence = self.scheduler.sequence(slot);
-        let run = sequence.run.as_ref()?;
-        let (id, position) = (sequence.id, sequence.tokens.len());
-        let drawn = match run.guide {
-            None => self.sampler.sample_told(&mut *self.runner, index, &run.sampling, position),
-            Some(_) => None,
-        };
-        let sampled = match drawn {
-            Some(token) => Ok((token, None)),
-            None => self.sampler.sample(self.runner.logits(index), &run.sampling, &run.seen, position),
-        };
-        match sampled {
-            Ok(sampled) => self.take(slot, sampled, events),
+        match self.choose(slot, index) {
+            Ok(chosen) => self.take(slot, chosen?, events),
             Err(bad) => {
+                let sequence = self.scheduler.sequence(slot).id;
                 self.scheduler.fail(slot);
-                events.push(Event::Failed { sequence: id, failure: Failure::Logits(bad) });
+                events.push(Event::Failed { sequence, failure: Failure::Logits(bad) });
                 None
             }
         }
+    }
+
+    /// A token, with its log-probability if that is asked for; none if the sequence wants none.
+    fn choose(&mut self, slot: Slot, index: usize) -> Result<Option<(u32, Option<f32>)>, BadLogits> {
+        let sequence = self.scheduler.sequence(slot);
+        let Some(run) = &sequence.run else { return Ok(None) };
+        let logprobs = run.sampling.logprobs;
+        if let Some(count) = logprobs {
+            self.sampler.remember(self.runner.logits(index), count)?;
+            let change = Change { allowed: None, shifts: run.shifts.list() };
+            change.apply(self.runner.logits(index));
+        }
+        let token = self.sampler.choose(&mut *self.runner, index, &run.sampling, sequence.tokens.len())?;
+        Ok(Some((token, logprobs.and_then(|_| self.sampler.logprob(token)))))
     }
 
     /// Tells the token that was chosen, with its log-probability if that was asked for, and goes on with it.
@@ -259,15 +318,6 @@ impl Engine {
         events.push(Event::Token { sequence: sequence.id, token, logprob, top });
         self.accept(slot, token, events);
         Some(token)
-    }
-
-    /// Takes what the constraint forbids out of the logits, so that all else (greedy or not, penalties,
-    /// log-probabilities) is about the tokens that can come.
-    fn mask(&mut self, slot: Slot, index: usize) -> Result<Allowed, BadConstraint> {
-        let sequence = self.scheduler.sequence_mut(slot);
-        let Some(run) = &mut sequence.run else { return Ok(Allowed::Some) };
-        let Some(guide) = &mut run.guide else { return Ok(Allowed::Some) };
-        guide.mask(&sequence.tokens, &run.stop_tokens, self.runner.logits(index))
     }
 
     /// Appends the token; ends the generation where it, or its constraint, has to end.

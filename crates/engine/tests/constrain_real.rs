@@ -3,7 +3,7 @@
 mod common;
 
 use common::{generate, model_path, request, run, tokens_of};
-use flint_engine::constrain::{Allowed, Compiler, Constraint, json_block};
+use flint_engine::constrain::{Compiler, Constraint, json_block};
 use flint_engine::device::cpu::{Cpu, default_threads};
 use flint_engine::load::ModelFile;
 use flint_engine::message::{Base, Event, FinishReason, Generate};
@@ -120,15 +120,13 @@ fn masks_over_a_large_vocabulary_take_microseconds() {
     let text = |text| encode(&tokenizer, text);
     let tokens =
         [text("I will add the line that you asked for.\n"), vec![begin], text(call), vec![end]].concat();
-    let mut logits = vec![0.0; count];
     let mut masks = Vec::new();
     let (mut looking, mut forced) = (0.0, 0);
     for at in 0..=tokens.len() {
-        logits.fill(0.0);
         let begun = Instant::now();
-        assert_eq!(guide.mask(&tokens[..at], tokenizer.eos_ids(), &mut logits), Ok(Allowed::Some));
+        let mask = guide.mask(&tokens[..at], tokenizer.eos_ids()).unwrap().expect("it goes on");
         masks.push(begun.elapsed().as_secs_f64() * 1e6);
-        assert!(tokens.get(at).is_none_or(|&token| logits[token as usize] == 0.0), "token {at} is forbidden");
+        assert!(tokens.get(at).is_none_or(|&token| mask.allows(token)), "token {at} is forbidden");
         let begun = Instant::now();
         let guess = guide.forced(&tokens[..at]);
         looking += begun.elapsed().as_secs_f64() * 1e6;

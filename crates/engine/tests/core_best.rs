@@ -1,4 +1,4 @@
-//! A device that knows the likeliest token itself is believed where nothing else matters, and is told when nobody waits.
+//! A device that knows the likeliest token itself is believed, is told what is to be changed before, and when nobody waits.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::{request, run, tokens_of};
 use flint_engine::batch::Batch;
 use flint_engine::message::{Base, Command, SequenceId};
 use flint_engine::runner::{Runner, RunnerError, RunnerFacts};
-use flint_engine::sample::Sampling;
+use flint_engine::sample::{Change, Sampling};
 use flint_engine::step::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,10 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const VOCAB: usize = 8;
 const BY_LOGITS: u32 = 2;
 const BY_DEVICE: u32 = 5;
+const BY_CHANGED: u32 = 6;
 
-/// Its logits say one thing and it says another, so that it shows who was asked.
+/// Its logits say one thing and it says another, so that it shows who was asked; where it heard of a change, a third.
 struct Telling {
     logits: [f32; VOCAB],
+    best: u32,
+    computes: bool,
     rests: Arc<AtomicUsize>,
 }
 
@@ -29,11 +32,25 @@ impl Runner for Telling {
     fn forward(&mut self, _: &Batch) -> Result<(), RunnerError> {
         self.logits = [0.0; VOCAB];
         self.logits[BY_LOGITS as usize] = 50.0;
+        self.best = BY_DEVICE;
+        self.computes = true;
         Ok(())
     }
 
-    fn best(&self, _: usize) -> Option<u32> {
-        Some(BY_DEVICE)
+    fn finish(&mut self) -> Result<(), RunnerError> {
+        self.computes = false;
+        Ok(())
+    }
+
+    fn change(&mut self, _: usize, change: &Change<'_>) {
+        assert!(self.computes, "nobody waits for what can be changed at once");
+        assert!(!change.is_empty());
+        self.best = BY_CHANGED;
+    }
+
+    fn best(&mut self, _: usize) -> Option<u32> {
+        assert!(!self.computes);
+        Some(self.best)
     }
 
     fn rest(&mut self) {
@@ -49,7 +66,15 @@ impl Runner for Telling {
 
 fn engine() -> (Engine, Arc<AtomicUsize>) {
     let rests = Arc::new(AtomicUsize::new(0));
-    (Engine::new(Box::new(Telling { logits: [0.0; VOCAB], rests: rests.clone() })), rests)
+    (
+        Engine::new(Box::new(Telling {
+            logits: [0.0; VOCAB],
+            best: 0,
+            computes: false,
+            rests: rests.clone(),
+        })),
+        rests,
+    )
 }
 
 fn answer(sampling: Sampling) -> Vec<u32> {
@@ -61,18 +86,18 @@ fn answer(sampling: Sampling) -> Vec<u32> {
 }
 
 #[test]
-fn the_device_chooses_only_where_the_likeliest_token_is_all_that_counts() {
+fn the_device_chooses_the_likeliest_of_what_it_was_told_to_change_meanwhile() {
     let greedy = Sampling::default;
-    assert_eq!(answer(greedy()), [BY_DEVICE; 3]);
-    let others = [
-        Sampling { temperature: 0.5, ..greedy() },
-        Sampling { repetition_penalty: 1.01, ..greedy() },
-        Sampling { presence_penalty: 0.1, ..greedy() },
-        Sampling { bias: vec![(3, 1.0)], ..greedy() },
-        Sampling { logprobs: Some(1), ..greedy() },
+    let cases = [
+        (greedy(), BY_DEVICE),
+        (Sampling { temperature: 0.5, ..greedy() }, BY_LOGITS),
+        (Sampling { repetition_penalty: 1.01, ..greedy() }, BY_CHANGED),
+        (Sampling { presence_penalty: 0.1, ..greedy() }, BY_CHANGED),
+        (Sampling { bias: vec![(3, 1.0)], ..greedy() }, BY_CHANGED),
     ];
-    for sampling in others {
-        assert_eq!(answer(sampling.clone()), [BY_LOGITS; 3], "{sampling:?}");
+    for (sampling, token) in cases {
+        let told = answer(sampling.clone());
+        assert!(told.ends_with(&[token; 2]), "{sampling:?}: {told:?}");
     }
 }
 

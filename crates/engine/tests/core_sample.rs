@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::Random;
-use flint_engine::sample::{BadLogits, Sampler, Sampling, Seen};
+use common::{Given, Random};
+use flint_engine::runner::Runner;
+use flint_engine::sample::{BadLogits, Change, Sampler, Sampling, Shifts};
 use std::collections::HashMap;
 
 /// The distribution that these settings should draw from, by full sorts in double precision.
@@ -48,8 +49,14 @@ fn some_logits(vocab: usize, spread: f64, seed: u64) -> Vec<f32> {
     (0..vocab).map(|_| ((random.unit() + random.unit() + random.unit() - 1.5) * spread) as f32).collect()
 }
 
-fn draw(sampler: &mut Sampler, logits: &[f32], sampling: &Sampling, seen: &Seen, position: usize) -> u32 {
-    sampler.sample(&mut logits.to_vec(), sampling, seen, position).unwrap().0
+fn draw(sampler: &mut Sampler, logits: &[f32], sampling: &Sampling, shifts: &Shifts, position: usize) -> u32 {
+    let mut given = Given(logits.to_vec());
+    given.change(0, &Change { allowed: None, shifts: shifts.list() });
+    sampler.choose(&mut given, 0, sampling, position).unwrap()
+}
+
+fn unshifted() -> Shifts {
+    Shifts::new(&Sampling::default(), &[], 0, 0)
 }
 
 /// Draws often and compares with the naive distribution by a chi-squared test at five sigma.
@@ -57,12 +64,12 @@ fn check_draws(name: &str, sampling: &Sampling, prompt: &[u32], generated: &[u32
     let logits = some_logits(60, 4.0, 1);
     let expected = naive(&logits, sampling, prompt, generated);
     let history = [prompt, generated].concat();
-    let seen = Seen::new(sampling, &history, prompt.len(), 100);
+    let shifts = Shifts::new(sampling, &history, prompt.len(), 100);
     let mut sampler = Sampler::new(logits.len());
     let draws = 40_000;
     let mut counts = vec![0u32; logits.len()];
     for position in 0..draws {
-        counts[draw(&mut sampler, &logits, sampling, &seen, position) as usize] += 1;
+        counts[draw(&mut sampler, &logits, sampling, &shifts, position) as usize] += 1;
     }
     let (mut chi2, mut rare, mut bins) = (0.0, (0.0, 0.0), 0.0);
     for (&count, &probability) in counts.iter().zip(&expected) {
@@ -118,7 +125,7 @@ fn cuts_are_exact_on_a_large_vocabulary_with_ties() {
             let expected = naive(&logits, &sampling, &[], &[]);
             let mut sampler = Sampler::new(logits.len());
             for position in 0..40 {
-                let token = draw(&mut sampler, &logits, &sampling, &Seen::default(), position);
+                let token = draw(&mut sampler, &logits, &sampling, &unshifted(), position);
                 assert!(expected[token as usize] > 0.0, "token {token} at k {top_k}, p {top_p}, {spread}");
             }
         }
@@ -130,12 +137,12 @@ fn greedy_takes_the_lowest_of_equals_and_heeds_penalties_and_bias() {
     let mut sampler = Sampler::new(5);
     let logits = [1.0, 3.0, 2.0, 3.0, 2.9];
     let greedy = Sampling::default();
-    assert_eq!(draw(&mut sampler, &logits, &greedy, &Seen::default(), 0), 1);
+    assert_eq!(draw(&mut sampler, &logits, &greedy, &unshifted(), 0), 1);
     let biased = Sampling { bias: vec![(0, 2.5)], ..greedy.clone() };
-    assert_eq!(draw(&mut sampler, &logits, &biased, &Seen::default(), 0), 0);
+    assert_eq!(draw(&mut sampler, &logits, &biased, &Shifts::new(&biased, &[], 0, 10), 0), 0);
     let penalized = Sampling { presence_penalty: 0.5, ..greedy };
-    let seen = Seen::new(&penalized, &[1, 3], 0, 10);
-    assert_eq!(draw(&mut sampler, &logits, &penalized, &seen, 0), 4);
+    let shifts = Shifts::new(&penalized, &[1, 3], 0, 10);
+    assert_eq!(draw(&mut sampler, &logits, &penalized, &shifts, 0), 4);
 }
 
 #[test]
@@ -146,7 +153,7 @@ fn greedy_finds_the_lowest_of_equals_wherever_it_stands() {
         for token in [first, 150.max(first), 199] {
             logits[token] = 2.0;
         }
-        let token = draw(&mut sampler, &logits, &Sampling::default(), &Seen::default(), 0);
+        let token = draw(&mut sampler, &logits, &Sampling::default(), &unshifted(), 0);
         assert_eq!(token as usize, first);
     }
 }
@@ -157,14 +164,13 @@ fn the_draw_depends_on_seed_and_position_only() {
     let sampling = |seed| Sampling { temperature: 1.0, seed, ..Sampling::default() };
     let mut used = Sampler::new(1000);
     let forwards: Vec<u32> =
-        (0..50).map(|p| draw(&mut used, &logits, &sampling(1), &Seen::default(), p)).collect();
+        (0..50).map(|p| draw(&mut used, &logits, &sampling(1), &unshifted(), p)).collect();
     let backwards: Vec<u32> = (0..50)
         .rev()
-        .map(|p| draw(&mut Sampler::new(1000), &logits, &sampling(1), &Seen::default(), p))
+        .map(|p| draw(&mut Sampler::new(1000), &logits, &sampling(1), &unshifted(), p))
         .collect();
     assert!(forwards.iter().eq(backwards.iter().rev()));
-    let other: Vec<u32> =
-        (0..50).map(|p| draw(&mut used, &logits, &sampling(2), &Seen::default(), p)).collect();
+    let other: Vec<u32> = (0..50).map(|p| draw(&mut used, &logits, &sampling(2), &unshifted(), p)).collect();
     assert_ne!(forwards, other);
 }
 
@@ -176,9 +182,10 @@ fn logprobs_are_those_of_the_model_before_any_setting() {
     let sampling =
         Sampling { temperature: 2.0, bias: vec![(17, 50.0)], logprobs: Some(5), ..Sampling::default() };
     let mut sampler = Sampler::new(500);
-    let (token, chosen) = sampler.sample(&mut logits.clone(), &sampling, &Seen::default(), 0).unwrap();
-    assert_eq!(token, 17);
-    assert!((f64::from(chosen.unwrap()) - logprob(17)).abs() < 1e-5);
+    sampler.remember(&logits, 5).unwrap();
+    let shifts = Shifts::new(&sampling, &[], 0, 0);
+    assert_eq!(draw(&mut sampler, &logits, &sampling, &shifts, 0), 17);
+    assert!((f64::from(sampler.logprob(17).unwrap()) - logprob(17)).abs() < 1e-5);
     let mut order: Vec<u32> = (0..500).collect();
     order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
     let top: Vec<u32> = sampler.top(&sampling).iter().map(|entry| entry.token).collect();
@@ -196,11 +203,12 @@ fn bad_logits_are_errors() {
             for place in [0, 20, 39] {
                 let mut logits = vec![0.0; 40];
                 logits[place] = value;
-                let found = sampler.sample(&mut logits, &sampling, &Seen::default(), 0);
+                assert_eq!(sampler.remember(&logits, 1), Err(expected), "{value} at {place}");
+                let found = sampler.choose(&mut Given(logits), 0, &sampling, 0);
                 assert_eq!(found, Err(expected), "{value} at {place}");
             }
         }
-        let found = sampler.sample(&mut [f32::NEG_INFINITY; 40], &sampling, &Seen::default(), 0);
+        let found = sampler.choose(&mut Given(vec![f32::NEG_INFINITY; 40]), 0, &sampling, 0);
         assert_eq!(found, Err(BadLogits::NoneAllowed));
     }
 }
@@ -215,8 +223,7 @@ fn masked_tokens_are_never_drawn() {
     {
         let mut counts = HashMap::new();
         for position in 0..500 {
-            *counts.entry(draw(&mut sampler, &logits, &sampling, &Seen::default(), position)).or_insert(0) +=
-                1;
+            *counts.entry(draw(&mut sampler, &logits, &sampling, &unshifted(), position)).or_insert(0) += 1;
         }
         let mut drawn: Vec<u32> = counts.keys().copied().collect();
         drawn.sort_unstable();

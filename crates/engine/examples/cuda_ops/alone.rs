@@ -34,7 +34,7 @@ fn full_width(layers: usize, experts: usize, vocab: usize) -> MadeUp {
 }
 
 /// As many experts as are used: no rounding can change the choice.
-fn narrow(layers: usize) -> MadeUp {
+pub fn narrow(layers: usize) -> MadeUp {
     let full = full_width(layers, 4, 4096);
     let config = Config { hidden: 288, heads: 16, kv_heads: 2, ffn: 224, ..full.config.clone() };
     MadeUp { config, ..full }
@@ -64,7 +64,7 @@ fn narrow_experts(layers: usize, hidden: usize) -> MadeUp {
     MadeUp { config: narrow, ..full }
 }
 
-fn load<D: Device + 'static>(made_up: &MadeUp, device: D, blocks: usize) -> Loaded<D> {
+pub fn load<D: Device + 'static>(made_up: &MadeUp, device: D, blocks: usize) -> Loaded<D> {
     Loaded::new(&ModelFile::made_up("made up", made_up), device, blocks, &mut |_, _| ()).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn argmax(values: &[f32]) -> u32 {
     values.iter().enumerate().fold(0, first) as u32
 }
 
-fn is_on(loaded: &Loaded<Cuda>) -> bool {
+pub fn is_on(loaded: &Loaded<Cuda>) -> bool {
     match loaded.device().alone() {
         Way::On(_) => true,
         Way::Not(why) => {

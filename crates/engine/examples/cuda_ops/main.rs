@@ -6,6 +6,8 @@
 //!     cuda_ops alone               models whose lone tokens come from one kernel: right, and stopped
 //!     cuda_ops alone levels        of these, all but gpt-oss
 //!     cuda_ops alone SHAPE DEPTH   the same, timed
+//!     cuda_ops held                grammars and penalties on the card: logits and tokens are the host's
+//!     cuda_ops held SHAPE          the same, timed
 //!     cuda_ops real NAME PATH      perplexity of a real model, and its answers alone, together and with guesses
 //!     cuda_ops rounding NAME PATH  what 8-bit keys and values cost it, without a card
 //!     cuda_ops bench [SHAPE]       prefill and decode of made-up weights
@@ -23,6 +25,7 @@ mod fault;
 mod golden;
 #[path = "../../tests/golden_data/mod.rs"]
 mod golden_data;
+mod held;
 #[path = "../../tests/op_cases/mod.rs"]
 mod op_cases;
 mod real;
@@ -46,6 +49,8 @@ fn main() -> ExitCode {
         ["alone"] => alone::check() + alone::check_levels(),
         ["alone", "levels"] => alone::check_levels(),
         ["alone", shape, depth] => alone::time(shape, depth.parse().unwrap_or(4096)),
+        ["held"] => choice::check() + held::check(),
+        ["held", shape] => held::time(shape),
         ["worker", passes] => fault::work(passes),
         ["real", name, path] => real::real(name, Path::new(path)),
         ["rounding", name, path] => real::rounding(name, Path::new(path)),
@@ -56,7 +61,7 @@ fn main() -> ExitCode {
         ["compile", arch, folder] => compile(arch, Path::new(folder)),
         _ => {
             eprintln!(
-                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | real NAME PATH | rounding NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
+                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | held [SHAPE] | real NAME PATH | rounding NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
             );
             1
         }

@@ -30,6 +30,52 @@ extern "C" __global__ void __launch_bounds__(BEST_THREADS) best(const float* log
     if (threadIdx.x == 0) ranks[blockIdx.y * BEST_PARTS + blockIdx.x] = own;
 }
 
+// What the host wants of a row before a token is chosen by it, to the bit as it would do it itself (sample/change.rs). Both lists
+// lie in its memory.
+
+constexpr int CHANGE_THREADS = 128;
+constexpr int WORD_TOKENS = 32;
+
+// What penalties and biases do to one token's logit.
+struct alignas(16) Shift {
+    u32 token;
+    float factor, less, bias;
+};
+
+// Strikes the tokens whose bits are 0, a thread a word of them: a warp reads its words at once, then goes through them together.
+__device__ inline void strike(float* logits, int vocab, const u32* allowed, int words, int place) {
+    const u32 own = place < words ? allowed[place] : 0;
+    wait_for_the_one_before();
+    for (int lane = 0; lane < LANES; lane++) {
+        const u32 word = __shfl_sync(ALL_LANES, own, lane);
+        const int token = (place - lane_id() + lane) * WORD_TOKENS + lane_id();
+        if (token < vocab && !(word >> lane_id() & 1)) logits[token] = -INFINITY;
+    }
+}
+
+// No logit that is struck is shifted, so the two need not wait for one another.
+__device__ inline void shift_one(float* logits, int vocab, const u32* allowed, int words, const Shift& shift) {
+    const u32 token = shift.token, word = token / WORD_TOKENS;
+    if (token >= vocab) return;
+    if (allowed && !(word < words && allowed[word] >> token % WORD_TOKENS & 1)) return;
+    const float logit = logits[token];
+    const float fair = logit > 0 ? __fdiv_rn(logit, shift.factor) : __fmul_rn(logit, shift.factor);
+    logits[token] = __fadd_rn(__fsub_rn(fair, shift.less), shift.bias);
+}
+
+// One row. The first blocks strike, if anything is to be; the others shift, a thread a token.
+extern "C" __global__ void __launch_bounds__(CHANGE_THREADS)
+    change(float* logits, int vocab, const u32* allowed, int words, const Shift* shifts, int count) {
+    let_the_next_begin();
+    const int strikers = allowed ? div_up(div_up(vocab, WORD_TOKENS), CHANGE_THREADS) : 0;
+    const int block = (int)blockIdx.x - strikers;
+    if (block < 0) return strike(logits, vocab, allowed, words, blockIdx.x * CHANGE_THREADS + threadIdx.x);
+    const int place = block * CHANGE_THREADS + threadIdx.x;
+    const Shift shift = place < count ? shifts[place] : Shift{0xFFFFFFFFu};
+    wait_for_the_one_before();
+    shift_one(logits, vocab, allowed, words, shift);
+}
+
 // What logits weigh, to the bit as the host finds it (sample/weights.rs, sample/exp.rs): chunks of 64, whose weights are summed
 // by 16 lanes, one after the other. No instruction may do two of the host's at once.
 

@@ -19,10 +19,23 @@ pub struct Guide {
 /// What may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowed {
-    /// Those tokens whose logits are left.
+    /// Some tokens.
     Some,
     /// Nothing: the grammar is at its end.
     End,
+}
+
+/// Tokens that may come: a bit for each.
+pub struct Mask(SimpleVob);
+
+impl Mask {
+    pub fn words(&self) -> &[u32] {
+        self.0.as_slice()
+    }
+
+    pub fn allows(&self, token: u32) -> bool {
+        (token as usize) < self.0.len() && self.0.is_allowed(token)
+    }
 }
 
 impl Guide {
@@ -45,25 +58,19 @@ impl Guide {
         self.draft.wait(limit);
     }
 
-    /// Takes what the grammar forbids after `tokens` out of the logits. Any of the `stops` is allowed where
+    /// The tokens that the grammar allows after `tokens`; none when it is at its end. Any of the `stops` is allowed where
     /// the grammar may end, and nowhere else.
-    pub fn mask(
-        &mut self,
-        tokens: &[u32],
-        stops: &[u32],
-        logits: &mut [f32],
-    ) -> Result<Allowed, BadConstraint> {
+    pub fn mask(&mut self, tokens: &[u32], stops: &[u32]) -> Result<Option<Mask>, BadConstraint> {
         if self.advance(tokens)? == Allowed::End {
-            return Ok(Allowed::End);
+            return Ok(None);
         }
         let parser = self.parser()?;
-        let Some(mut mask) = guarded(|| allowed(parser))? else { return Ok(Allowed::End) };
+        let Some(mut mask) = guarded(|| allowed(parser))? else { return Ok(None) };
         guarded(|| allow_stops(parser, stops, &mut mask))?;
         if mask.is_zero() {
             return Err(BadConstraint::refused("a stop token would end it before its end"));
         }
-        strike(logits, mask.as_slice());
-        Ok(Allowed::Some)
+        Ok(Some(Mask(mask)))
     }
 
     /// Whether the grammar allows this one token after `tokens`, which takes far less than a mask. Where it may not go on, and
@@ -158,22 +165,6 @@ fn special(part: &[u8]) -> Option<(u32, &[u8])> {
     let close = part.iter().position(|&byte| byte == b']')?;
     let id = std::str::from_utf8(part.get(1..close)?).ok()?.parse().ok()?;
     Some((id, &part[close + 1..]))
-}
-
-/// Leaves the logits whose bits are set.
-fn strike(logits: &mut [f32], mask: &[u32]) {
-    let words = mask.iter().copied().chain(std::iter::repeat(0));
-    for (logits, word) in logits.chunks_mut(u32::BITS as usize).zip(words) {
-        match word {
-            u32::MAX => {}
-            0 => logits.fill(f32::NEG_INFINITY),
-            word => logits.iter_mut().enumerate().for_each(|(bit, logit)| {
-                if word & (1 << bit) == 0 {
-                    *logit = f32::NEG_INFINITY;
-                }
-            }),
-        }
-    }
 }
 
 /// A panic of llguidance's costs one generation, not the worker.

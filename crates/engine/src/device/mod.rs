@@ -13,7 +13,7 @@ use crate::batch::Batch;
 use crate::load::Tensor;
 use crate::model::config::{Config, Rope};
 use crate::model::{Whole, available_bytes};
-use crate::sample::Chunk;
+use crate::sample::{Change, Chunk};
 
 /// A device: its own layouts of weights, activations and KV, and the operations on them.
 ///
@@ -119,8 +119,16 @@ pub trait Device: Sized + Send {
         false
     }
 
-    /// The token of the largest logit of the `row`-th row of logits, where the device has looked already.
-    fn best(&self, _row: usize) -> Option<u32> {
+    /// The last operation of a batch was called: what is asked from now on is about its logits.
+    fn submit(&mut self) {}
+
+    /// Changes the `row`-th row of logits in place.
+    fn change(&mut self, logits: &mut Self::Buffer, row: usize, change: &Change<'_>) {
+        change.apply(self.read(logits, row));
+    }
+
+    /// The token of the largest logit of the `row`-th row of logits, where the device looks by itself.
+    fn best(&mut self, _logits: &Self::Buffer, _row: usize) -> Option<u32> {
         None
     }
 

@@ -8,7 +8,7 @@ use crate::device::{Device, DeviceError};
 use crate::limits::{BATCH_LOGIT_ROWS_MAX, BATCH_ROWS_MAX};
 use crate::load::{LoadError, ModelFile, Tensor};
 use crate::runner::{Runner, RunnerError, RunnerFacts};
-use crate::sample::Chunk;
+use crate::sample::{Change, Chunk};
 use std::path::PathBuf;
 
 /// Why a model cannot be loaded.
@@ -117,12 +117,26 @@ impl<D: Device> Runner for Loaded<D> {
     }
 
     fn forward(&mut self, batch: &Batch) -> Result<(), RunnerError> {
+        self.begin(batch)?;
+        self.finish()
+    }
+
+    fn begin(&mut self, batch: &Batch) -> Result<(), RunnerError> {
         self.model.forward(&mut self.device, batch, &mut self.state);
+        self.device.submit();
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), RunnerError> {
         self.device.finish().map_err(|error| RunnerError(error.to_string()))
     }
 
-    fn best(&self, index: usize) -> Option<u32> {
-        self.device.best(index)
+    fn change(&mut self, index: usize, change: &Change<'_>) {
+        self.device.change(&mut self.state.logits, index, change);
+    }
+
+    fn best(&mut self, index: usize) -> Option<u32> {
+        self.device.best(&self.state.logits, index)
     }
 
     fn weigh(&mut self, index: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {

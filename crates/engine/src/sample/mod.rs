@@ -1,20 +1,21 @@
 //! From logits to a token, in place and without allocation.
 //!
-//! The order is fixed: repetition, presence and frequency penalties, logit bias, temperature, top-k, top-p,
-//! min-p, draw. Temperature 0 takes the best token (the lowest id of equals) right after the bias.
+//! The order is fixed: what the constraint forbids, repetition, presence and frequency penalties, logit bias (all
+//! of which change the logits where they are: `change`), temperature, top-k, top-p, min-p, draw. Temperature 0 takes
+//! the best token (the lowest id of equals) right after the bias.
 
+mod change;
 mod exp;
 mod filter;
 mod logprob;
-mod penalty;
 mod random;
 mod weights;
 
 use crate::limits::{LOGIT_BIAS_MAX, TOP_LOGPROBS_MAX};
 use crate::message::TokenLogprob;
 use crate::runner::Runner;
+pub use change::{Change, Shift, Shifts};
 use filter::Candidate;
-pub use penalty::Seen;
 use serde::{Deserialize, Serialize};
 pub use weights::{CHUNK, Chunk};
 
@@ -91,14 +92,11 @@ impl Sampling {
 
     /// The token of the largest logit is taken, whatever the others are.
     pub fn takes_best(&self) -> bool {
-        let plain = !self.has_penalties() && self.bias.is_empty();
-        self.temperature < GREEDY_BELOW && plain && self.logprobs.is_none()
+        self.is_greedy() && !self.has_penalties() && self.bias.is_empty() && self.logprobs.is_none()
     }
 
-    /// The token is drawn by the logits as they are, and nothing else is asked for.
-    fn only_draws(&self) -> bool {
-        let plain = !self.has_penalties() && self.bias.is_empty();
-        self.temperature >= GREEDY_BELOW && plain && self.logprobs.is_none()
+    fn is_greedy(&self) -> bool {
+        self.temperature < GREEDY_BELOW
     }
 
     fn cuts(&self) -> bool {
@@ -138,7 +136,8 @@ pub struct Sampler {
     maxima: Vec<f32>,           // (vocab / CHUNK)
     candidates: Vec<Candidate>, // (up to vocab)
     wanted: Vec<u32>,           // (up to WANTED_CHUNKS_MAX) chunks
-    raw: Vec<f32>,              // (vocab) the model's logits, when log-probabilities are wanted
+    raw: Vec<f32>,              // (vocab) the logits that log-probabilities are told of
+    log_sum: f32,               // of all their e^logit
     top: Vec<TokenLogprob>,     // (up to TOP_LOGPROBS_MAX) of the last token
 }
 
@@ -151,46 +150,54 @@ impl Sampler {
             candidates: Vec::with_capacity(vocab),
             wanted: Vec::with_capacity(WANTED_CHUNKS_MAX),
             raw: Vec::with_capacity(vocab),
+            log_sum: 0.0,
             top: Vec::with_capacity(TOP_LOGPROBS_MAX),
         }
     }
 
-    /// Chooses the token for `position` of a sequence and, when asked for, tells its log-probability; the
-    /// best ones are then in `top`. The logits are used up.
-    pub fn sample(
-        &mut self,
-        logits: &mut [f32],
-        sampling: &Sampling,
-        seen: &Seen,
-        position: usize,
-    ) -> Result<(u32, Option<f32>), BadLogits> {
-        let max = checked_max(logits)?;
-        let log_sum = sampling.logprobs.map(|count| self.remember(logits, max, count));
-        let max = adjust(logits, max, sampling, seen)?;
-        let token = self.choose(logits, max, sampling, position)?;
-        let logprob = log_sum.and_then(|log_sum| Some(self.raw.get(token as usize)? - log_sum));
-        Ok((token, logprob))
-    }
-
-    /// The token that `sample` would choose by the `index`-th logits, if the runner can tell of them without sending all, and
-    /// if that is enough.
-    pub fn sample_told(
+    /// Chooses the token for `position` of a sequence by the `index`-th logits, as they were changed: by what the runner tells
+    /// of them, if it does and that is enough, or by all of them, which are used up then.
+    pub fn choose(
         &mut self,
         runner: &mut dyn Runner,
         index: usize,
         sampling: &Sampling,
         position: usize,
-    ) -> Option<u32> {
-        if !sampling.only_draws() {
-            return None;
+    ) -> Result<u32, BadLogits> {
+        let share = random::uniform(sampling.seed, position);
+        let told = match sampling.is_greedy() {
+            true => runner.best(index),
+            false => self.draw_told(runner, index, sampling, share),
+        };
+        match told {
+            Some(token) => Ok(token),
+            None => self.choose_by(runner.logits(index), sampling, share),
         }
+    }
+
+    /// Draws by what the runner tells of the logits.
+    fn draw_told(
+        &mut self,
+        runner: &mut dyn Runner,
+        index: usize,
+        sampling: &Sampling,
+        share: f64,
+    ) -> Option<u32> {
         let scale = 1.0 / sampling.temperature;
         let best = runner.weigh(index, scale, &mut self.chunks)?;
-        let share = random::uniform(sampling.seed, position);
         self.want(sampling, share, runner.facts().vocab)?;
         let weights = runner.chunks_of_logits(index, &self.wanted);
         self.wanted.iter().for_each(|&chunk| weights::weigh_part(chunk as usize, weights, best, scale));
         self.draw(weights, sampling, share)
+    }
+
+    fn choose_by(&mut self, logits: &mut [f32], sampling: &Sampling, share: f64) -> Result<u32, BadLogits> {
+        let max = checked_max(logits)?;
+        if sampling.is_greedy() {
+            return Ok(position_of(logits, max));
+        }
+        weights::weigh(logits, max, 1.0 / sampling.temperature, &mut self.chunks);
+        self.draw(logits, sampling, share).ok_or(BadLogits::NoneAllowed)
     }
 
     /// Finds the chunks whose weights decide, if they are few.
@@ -212,27 +219,18 @@ impl Sampler {
         if sampling.logprobs.is_some() { &self.top } else { &[] }
     }
 
-    fn remember(&mut self, logits: &[f32], max: f32, count: u8) -> f32 {
+    /// Keeps the logits that log-probabilities are told of, `count` of the best beside the chosen one's.
+    pub fn remember(&mut self, logits: &[f32], count: u8) -> Result<(), BadLogits> {
+        self.log_sum = weights::log_sum_exp(logits, checked_max(logits)?);
         self.raw.clear();
         self.raw.extend_from_slice(logits);
-        let log_sum = weights::log_sum_exp(logits, max);
-        logprob::most_likely(logits, log_sum, count.into(), &mut self.top);
-        log_sum
+        logprob::most_likely(logits, self.log_sum, count.into(), &mut self.top);
+        Ok(())
     }
 
-    fn choose(
-        &mut self,
-        logits: &mut [f32],
-        max: f32,
-        sampling: &Sampling,
-        position: usize,
-    ) -> Result<u32, BadLogits> {
-        if sampling.temperature < GREEDY_BELOW {
-            return Ok(position_of(logits, max));
-        }
-        weights::weigh(logits, max, 1.0 / sampling.temperature, &mut self.chunks);
-        let share = random::uniform(sampling.seed, position);
-        self.draw(logits, sampling, share).ok_or(BadLogits::NoneAllowed)
+    /// A token's log-probability by the remembered logits.
+    pub fn logprob(&self, token: u32) -> Option<f32> {
+        self.raw.get(token as usize).map(|logit| logit - self.log_sum)
     }
 
     /// The token at `share` of what the settings leave.
@@ -269,18 +267,6 @@ impl Sampler {
         }
         candidates.retain(|candidate| candidate.weight >= min_p);
     }
-}
-
-/// Penalties and bias, in place; returns the new maximum.
-fn adjust(logits: &mut [f32], max: f32, sampling: &Sampling, seen: &Seen) -> Result<f32, BadLogits> {
-    if !sampling.has_penalties() && sampling.bias.is_empty() {
-        return Ok(max);
-    }
-    seen.penalize(logits, sampling);
-    for &(token, bias) in &sampling.bias {
-        logits.get_mut(token as usize).into_iter().for_each(|logit| *logit += bias);
-    }
-    checked_max(logits)
 }
 
 /// The largest logit, once it is sure that they make sense.
@@ -378,26 +364,13 @@ mod tests {
             let mut told = 0;
             for seed in 0..100 {
                 let sampling = Sampling { seed, ..sampling.clone() };
-                let Some(token) = sampler.sample_told(&mut runner, 0, &sampling, 3) else { continue };
-                let want = sampler.sample(&mut runner.0.clone(), &sampling, &Seen::default(), 3);
-                assert_eq!(Ok((token, None)), want, "{sampling:?}");
+                let share = random::uniform(seed, 3);
+                let Some(token) = sampler.draw_told(&mut runner, 0, &sampling, share) else { continue };
+                let want = sampler.choose_by(&mut runner.0.clone(), &sampling, share);
+                assert_eq!(Ok(token), want, "{sampling:?}");
                 told += 1;
             }
             assert_eq!(told, 100, "{sampling:?}");
-        }
-    }
-
-    #[test]
-    fn penalties_and_log_probabilities_want_all_logits() {
-        let mut runner = Telling(vec![0.0; VOCAB], Vec::new());
-        let plain = Sampling { temperature: 1.0, ..Sampling::default() };
-        for sampling in [
-            Sampling::default(),
-            Sampling { presence_penalty: 1.0, ..plain.clone() },
-            Sampling { bias: vec![(1, 1.0)], ..plain.clone() },
-            Sampling { logprobs: Some(2), ..plain },
-        ] {
-            assert_eq!(Sampler::new(VOCAB).sample_told(&mut runner, 0, &sampling, 3), None);
         }
     }
 }

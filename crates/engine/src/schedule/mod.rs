@@ -223,7 +223,7 @@ impl Scheduler {
         let run = sequence.run.as_mut()?;
         run.waited = 0;
         run.counts.generated += 1;
-        run.seen.add(token);
+        run.shifts.add(token);
         run.drafter.iter_mut().for_each(|drafter| drafter.push(token));
         if run.stop_tokens.contains(&token) {
             return Some(FinishReason::Stop);

@@ -1,9 +1,11 @@
 //! What the tests of the engine share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+use flint_engine::batch::Batch;
 use flint_engine::constrain::{Piece, Vocabulary};
 use flint_engine::device::scripted::{Script, Scripted, ScriptedOptions};
 use flint_engine::message::{Base, Command, Event, Generate, Priority, SequenceId, Tenant};
+use flint_engine::runner::{Runner, RunnerError, RunnerFacts};
 use flint_engine::sample::Sampling;
 use flint_engine::step::{Engine, Progress};
 use std::path::PathBuf;
@@ -83,6 +85,25 @@ pub fn tokens_of(events: &[Event], wanted: u64) -> Vec<u32> {
         _ => None,
     };
     events.iter().filter_map(token).collect()
+}
+
+/// A row of logits that is there already.
+pub struct Given(pub Vec<f32>);
+
+impl Runner for Given {
+    fn facts(&self) -> RunnerFacts {
+        RunnerFacts { vocab: self.0.len(), context: 1, kv_blocks: 1 }
+    }
+
+    fn forward(&mut self, _: &Batch) -> Result<(), RunnerError> {
+        Ok(())
+    }
+
+    fn logits(&mut self, _: usize) -> &mut [f32] {
+        &mut self.0
+    }
+
+    fn copy_block(&mut self, _: u32, _: u32) {}
 }
 
 /// What all threads of a process have used; the system tells it in hundredths of a second.

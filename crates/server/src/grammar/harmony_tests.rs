@@ -55,11 +55,9 @@ impl Walker {
     /// What is written before the first token that is forbidden; nothing, if all may be written and end there.
     fn refused(&self, guide: Guide, tokens: &[u32]) -> Option<String> {
         let mut guide = guide;
-        let mut logits = vec![0.0; self.tokenizer.vocab_size()];
         for (at, &token) in tokens.iter().enumerate() {
-            logits.fill(0.0);
-            let allowed = guide.mask(&tokens[..at], self.tokenizer.eos_ids(), &mut logits).unwrap();
-            if allowed == Allowed::End || logits[token as usize] != 0.0 {
+            let mask = guide.mask(&tokens[..at], self.tokenizer.eos_ids()).unwrap();
+            if !mask.is_some_and(|mask| mask.allows(token)) {
                 return Some(self.tokenizer.decode(&tokens[..at]));
             }
         }

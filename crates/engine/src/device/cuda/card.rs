@@ -205,6 +205,17 @@ impl Mapped {
     pub fn at(&self, index: usize) -> u64 {
         self.address + 4 * index as u64
     }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Words that the card reads once they are there.
+    pub fn put(&mut self, index: usize, words: &[u32]) {
+        assert!(index + words.len() <= self.len, "{} words from {index} on of {}", words.len(), self.len);
+        // SAFETY: within the allocation, which is not the caller's.
+        unsafe { self.host.add(index).copy_from_nonoverlapping(words.as_ptr(), words.len()) }
+    }
 }
 
 impl Drop for Mapped {

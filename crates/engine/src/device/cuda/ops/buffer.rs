@@ -110,6 +110,19 @@ impl Buffer {
         self.away.as_ref().map_or(self.card.address, |(address, _)| *address)
     }
 
+    /// Whether the card's values of a row are the newest: the host was not handed them to be written.
+    pub fn is_on_card(&self, row: usize) -> bool {
+        self.newest.get(row).is_some_and(|newest| newest.get() != Newest::Host)
+    }
+
+    /// A kernel of the card's own stream changed a row, wherever it lies.
+    pub fn changed_on_card(&mut self, card: &Card, row: usize) {
+        self.newest[row].set(Newest::Card);
+        if let Some((_, stream)) = &mut self.away {
+            stream.clone_from(&card.stream);
+        }
+    }
+
     /// A row on the host of which only the given columns are brought, if the card's values are newer; else all of it.
     pub fn parts_of_row(
         &mut self,

@@ -1,12 +1,13 @@
-//! What the host has to know to choose tokens, found on the card: the likeliest of each row, and what its logits weigh. The
-//! logits themselves travel only if the host asks for them.
+//! What the host has to know to choose tokens, found on the card: the likeliest of each row, and what its logits weigh, once
+//! they are as the host wants them. The logits themselves travel only if the host asks for them.
 
 use super::super::{Bytes, Card, CudaError, Doing};
 use super::buffer::{Buffer, Pinned};
 use super::kernels::{Grid, arg};
+use super::wishes::Wishes;
 use super::{Cuda, Way};
 use crate::limits::BATCH_LOGIT_ROWS_MAX;
-use crate::sample::{CHUNK, Chunk};
+use crate::sample::{CHUNK, Change, Chunk};
 use cudarc::driver::result;
 
 const PARTS: usize = 16; // of a row: each has its likeliest
@@ -14,13 +15,17 @@ const BEST_THREADS: usize = 512;
 const WEIGH_THREADS: usize = 256;
 const WEIGH_CHUNKS: usize = 16; // of a block
 const RANK_WORDS: usize = 2;
+const RANKS_BYTES: usize = PARTS * RANK_WORDS * 4; // of a row
+const CHANGE_THREADS: usize = 128;
 const INFINITY_ORDER: u32 = f32::INFINITY.to_bits() | 1 << 31;
 const NEGATIVE_INFINITY_ORDER: u32 = !f32::NEG_INFINITY.to_bits();
 
 pub struct Choice {
-    ranks: Bytes, // (rows, PARTS)
-    host: Pinned, // the same, once the stream is done
-    rows: usize,  // of the last batch
+    ranks: Bytes,   // (rows, PARTS)
+    host: Pinned,   // the same, once the stream is done
+    rows: usize,    // of the last batch
+    behind: bool,   // the card's ranks are newer than the host's
+    wishes: Wishes, // what was to be changed
     weighed: Option<Weighed>,
     scale: Option<f32>, // that the last batch was weighed by
 }
@@ -33,20 +38,39 @@ struct Weighed {
 
 impl Choice {
     pub fn new(card: &Card) -> Result<Choice, CudaError> {
-        let words = BATCH_LOGIT_ROWS_MAX * PARTS * RANK_WORDS;
-        let (ranks, host) = (card.zeros(words * 4)?, Pinned::new(card, words)?);
-        Ok(Choice { ranks, host, rows: 0, weighed: None, scale: None })
+        let ranks = card.zeros(BATCH_LOGIT_ROWS_MAX * RANKS_BYTES)?;
+        let host = Pinned::new(card, ranks.len() / 4)?;
+        let wishes = Wishes::default();
+        Ok(Choice { ranks, host, rows: 0, behind: false, wishes, weighed: None, scale: None })
     }
 
-    /// A batch begins: nothing is known of its logits.
+    /// A batch begins: nothing is known of its logits. Nothing of the one before is under way.
     pub fn forget(&mut self) {
         self.told(0);
+        self.wishes.forget();
     }
 
     /// The ranks of so many rows are on their way.
     pub fn told(&mut self, rows: usize) {
         self.rows = if rows <= BATCH_LOGIT_ROWS_MAX { rows } else { 0 };
-        self.scale = None;
+        (self.behind, self.scale) = (false, None);
+    }
+
+    /// Whether nobody has looked for likeliest tokens on the card.
+    pub fn is_blank(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Brings the ranks to the host, if they are newer on the card. Whether there is something to wait for is told.
+    pub fn bring(&mut self, card: &Card) -> Result<bool, CudaError> {
+        let behind = std::mem::take(&mut self.behind);
+        if behind {
+            let host = &mut self.host.values_mut()[..self.rows * PARTS * RANK_WORDS];
+            // SAFETY: ranks of these rows on both sides; the host's are not looked at before the stream is done.
+            unsafe { result::memcpy_dtoh_async(host, self.ranks.address, card.stream.cu_stream()) }
+                .doing("copying from the card")?;
+        }
+        Ok(behind)
     }
 
     /// The largest logit of a row and its token, the first of equals; none if some logit is no number, or none is finite.
@@ -57,10 +81,6 @@ impl Choice {
         let bits = if order >> 31 == 1 { order & 0x7FFF_FFFF } else { !order };
         let sound = (NEGATIVE_INFINITY_ORDER + 1..INFINITY_ORDER).contains(&order);
         sound.then_some((f32::from_bits(bits), !token))
-    }
-
-    pub fn best(&self, row: usize) -> Option<u32> {
-        self.largest(row).map(|(_, token)| token)
     }
 
     /// Room for the chunks of all rows.
@@ -74,21 +94,76 @@ impl Choice {
 }
 
 impl Cuda {
-    /// Finds the likeliest tokens of the first `rows` rows of logits.
+    /// Finds the likeliest tokens of the first `rows` rows of logits, which the host knows after the next wait.
     pub(super) fn find_best(&mut self, logits: u64, vocab: usize, rows: usize) -> Result<(), CudaError> {
         self.choice.told(rows);
-        if self.choice.rows == 0 {
-            return Ok(());
+        self.rank(logits, vocab, 0, self.choice.rows)?;
+        self.choice.behind = true;
+        self.choice.bring(&self.card).map(|_| ())
+    }
+
+    /// Finds those of `count` rows from the `first`-th on.
+    fn rank(&self, logits: u64, vocab: usize, first: usize, count: usize) -> Result<(), CudaError> {
+        let (width, logits) = (vocab as i32, logits + (first * vocab * 4) as u64);
+        let ranks = self.choice.ranks.address + (first * RANKS_BYTES) as u64;
+        let grid = Grid { blocks: (PARTS, count, 1), threads: BEST_THREADS };
+        // SAFETY: the arguments of `best`; there are logits of these rows, and room for their ranks.
+        unsafe { self.kernels.best.launch(&self.card, grid, [arg(&logits), arg(&width), arg(&ranks)]) }
+    }
+
+    /// Changes a row on the card, and finds its likeliest token anew. Not if the host has the row, or if steps run ahead: then
+    /// the card has no room for another kernel, and the host has the time. Whether it was done is told.
+    pub(super) fn try_change(
+        &mut self,
+        logits: &mut Buffer,
+        row: usize,
+        change: &Change<'_>,
+    ) -> Result<bool, CudaError> {
+        if self.runs_ahead() {
+            self.wait_for_step()?;
+            return Ok(false);
         }
-        let (width, ranks) = (vocab as i32, self.choice.ranks.address);
-        let grid = Grid { blocks: (PARTS, rows, 1), threads: BEST_THREADS };
-        // SAFETY: the arguments of `best`; there are logits of these rows, and room for their ranks on both sides.
-        unsafe {
-            self.kernels.best.launch(&self.card, grid, [arg(&logits), arg(&width), arg(&ranks)])?;
-            let host = &mut self.choice.host.values_mut()[..rows * PARTS * RANK_WORDS];
-            result::memcpy_dtoh_async(host, ranks, self.card.stream.cu_stream())
+        if self.decoded_alone && self.choice.is_blank() {
+            self.choice.told(1);
         }
-        .doing("copying from the card")
+        if row >= self.choice.rows || !logits.is_on_card(row) {
+            return Ok(false);
+        }
+        let (address, vocab) = (logits.lies(), logits.width);
+        let wish = self.choice.wishes.put(&self.card, change)?;
+        let (at, width) = (address + (row * vocab * 4) as u64, vocab as i32);
+        let strikers = if wish.allowed == 0 { 0 } else { vocab.div_ceil(32).div_ceil(CHANGE_THREADS) };
+        let blocks = strikers + change.shifts.len().div_ceil(CHANGE_THREADS);
+        let args = [
+            arg(&at),
+            arg(&width),
+            arg(&wish.allowed),
+            arg(&wish.words),
+            arg(&wish.shifts),
+            arg(&wish.count),
+        ];
+        // SAFETY: the arguments of `change`; there are logits of the row, and the host leaves the wish where it is until the
+        // stream is done. No launch that still writes the row runs: what follows it waits.
+        unsafe { self.kernels.change.launch(&self.card, Grid::rows(blocks, CHANGE_THREADS), args) }?;
+        self.rank(address, vocab, row, 1)?;
+        logits.changed_on_card(&self.card, row);
+        (self.choice.behind, self.choice.scale) = (true, None);
+        Ok(true)
+    }
+
+    pub(super) fn try_best(&mut self, logits: &Buffer, row: usize) -> Result<Option<u32>, CudaError> {
+        if !logits.is_on_card(row) {
+            return Ok(None);
+        }
+        if self.choice.bring(&self.card)? {
+            self.card.finish()?;
+        }
+        Ok(match &self.alone {
+            Way::On(alone) if self.decoded_alone && self.choice.is_blank() => {
+                alone.best().filter(|_| row == 0)
+            }
+            _ => self.choice.largest(row).map(|(_, token)| token),
+        })
     }
 
     /// What a row of logits weighs. All rows are weighed at once: mostly they are asked for with one temperature.
@@ -99,17 +174,17 @@ impl Cuda {
         scale: f32,
         chunks: &mut Vec<Chunk>,
     ) -> Result<Option<f32>, CudaError> {
-        let (address, vocab) = (logits.lies(), logits.width);
-        if self.decoded_alone && self.choice.rows == 0 {
-            if self.runs_ahead() {
-                return Ok(None); // the card is busy with what comes next
-            }
-            self.find_best(address, vocab, 1)?;
-            self.card.finish()?;
+        // A card that runs ahead is busy with what comes next.
+        if self.runs_ahead() || !logits.is_on_card(row) {
+            return Ok(None);
         }
-        let Some((best, _)) = self.choice.largest(row) else { return Ok(None) };
+        let (address, vocab) = (logits.lies(), logits.width);
+        if self.decoded_alone && self.choice.is_blank() {
+            self.find_best(address, vocab, 1)?;
+        }
         let (rows, count) = (self.choice.rows, vocab.div_ceil(CHUNK));
         let (ranks, known) = (self.choice.ranks.address, self.choice.scale == Some(scale));
+        let brought = self.choice.bring(&self.card)?;
         let weighed = self.choice.room(&self.card, BATCH_LOGIT_ROWS_MAX * count * 2)?;
         if !known {
             let (width, to) = (vocab as i32, weighed.card.address);
@@ -123,16 +198,20 @@ impl Cuda {
                 result::memcpy_dtoh_async(host, to, self.card.stream.cu_stream())
             }
             .doing("copying from the card")?;
+        }
+        if brought || !known {
             self.card.finish()?;
         }
+        self.choice.scale = Some(scale);
+        let Some((best, _)) = self.choice.largest(row) else { return Ok(None) };
+        let Some(weighed) = &self.choice.weighed else { return Ok(None) };
         let of_row = &weighed.host.values()[row * count * 2..][..count * 2];
         chunks.clear();
         chunks.extend(of_row.chunks_exact(2).map(|pair| Chunk { sum: pair[0], max: pair[1] }));
-        self.choice.scale = Some(scale);
         Ok(Some(best))
     }
 
     fn runs_ahead(&self) -> bool {
-        matches!(&self.alone, Way::On(alone) if alone.runs_ahead())
+        matches!(&self.alone, Way::On(alone) if self.decoded_alone && alone.runs_ahead())
     }
 }

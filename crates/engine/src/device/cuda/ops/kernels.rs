@@ -182,6 +182,7 @@ pub struct Kernels {
     pub choose: Kernel,
     pub group: Kernel,
     pub best: Kernel,
+    pub change: Kernel,
     pub weigh: Kernel,
     pub several_bytes_max: usize, // of shared memory that a block may ask for
     pub several_groups: usize,    // of warps in a block
@@ -319,6 +320,7 @@ impl Kernels {
             choose: find("choose")?,
             group: find("group")?,
             best: find("best")?,
+            change: find("change")?,
             weigh: find("weigh")?,
             several_bytes_max,
             several_groups: constant_of(card, &module, "several_groups")? as usize,

@@ -20,6 +20,7 @@ mod several;
 mod step;
 pub(crate) mod stored;
 mod weights;
+mod wishes;
 
 pub use alone::Way;
 pub use buffer::Buffer;
@@ -34,7 +35,7 @@ use crate::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
 use crate::load::Tensor;
 use crate::model::Whole;
 use crate::model::config::{Config, Rope};
-use crate::sample::{CHUNK, Chunk};
+use crate::sample::{CHUNK, Change, Chunk};
 use alone::Alone;
 use attend::Cache;
 use buffer::Pinned;
@@ -398,6 +399,24 @@ impl Cuda {
         Ok(())
     }
 
+    /// Waits for the logits, as they were changed. Steps that run ahead are not waited for.
+    fn wait_for_batch(&mut self) -> Result<(), CudaError> {
+        self.wait_for_step()?;
+        let brought = self.choice.bring(&self.card)?;
+        if brought || !self.decoded_alone {
+            self.card.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the step of a token alone, if that was the last batch.
+    fn wait_for_step(&mut self) -> Result<(), CudaError> {
+        match &mut self.alone {
+            Way::On(alone) if self.decoded_alone => alone.finish(),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes all scratch that batches of `rows` rows need.
     fn take_scratch(&mut self, config: &Config, rows: usize) -> Result<(), CudaError> {
         let (card, scratch, widest) = (&self.card, &mut self.scratch, self.widest);
@@ -588,11 +607,26 @@ impl Device for Cuda {
         self.decoded_alone
     }
 
-    fn best(&self, row: usize) -> Option<u32> {
-        match &self.alone {
-            Way::On(alone) if self.decoded_alone => alone.best().filter(|_| row == 0),
-            _ => self.choice.best(row),
+    fn submit(&mut self) {
+        if !self.decoded_alone {
+            let launched = self.replay.end(&self.card);
+            self.note(launched);
         }
+    }
+
+    fn change(&mut self, logits: &mut Buffer, row: usize, change: &Change<'_>) {
+        let done = self.try_change(logits, row, change);
+        if !matches!(done, Ok(true)) {
+            change.apply(self.read(logits, row));
+        }
+        self.note(done.map(|_| ()));
+    }
+
+    fn best(&mut self, logits: &Buffer, row: usize) -> Option<u32> {
+        self.try_best(logits, row).unwrap_or_else(|error| {
+            self.note(Err(error));
+            None
+        })
     }
 
     fn weigh(&mut self, logits: &Buffer, row: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
@@ -619,11 +653,9 @@ impl Device for Cuda {
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
-        // What runs ahead is not waited for.
-        if !self.decoded_alone {
-            let launched = self.replay.end(&self.card);
-            self.note(launched.and_then(|()| self.card.finish()));
-        }
+        self.submit();
+        let waited = self.wait_for_batch();
+        self.note(waited);
         self.failed.take().map_or(Ok(()), |error| Err(failed(error)))
     }
 

@@ -122,14 +122,14 @@ impl Ahead {
         (self.taken, self.follows) = (self.taken + 1, follows);
     }
 
-    /// Whether the launch goes on with steps that were not taken.
-    pub fn runs(&self) -> bool {
-        self.taken < self.steps
+    /// Steps that the launch goes on with and that were not taken.
+    pub fn left(&self) -> usize {
+        self.steps.saturating_sub(self.taken)
     }
 
     /// The launch is told to stop, if it is not over yet. Whether it had to be is told.
     pub fn stop(&mut self) -> bool {
-        let runs = self.runs();
+        let runs = self.left() > 0;
         self.steps = self.steps.min(self.taken);
         runs
     }

@@ -45,10 +45,11 @@ pub struct Alone {
     mirror: Mirror,
     ahead: Ahead,
     missing: Vec<u32>,
-    best: Option<u32>, // the likeliest token of the last pass, if that was one of these
-    stopping: bool,    // the launch was told to end, and may not have yet
-    pub steps: u64,    // that were taken
-    pub begun: u64,    // that were launched
+    awaited: Option<usize>, // the step that was begun for the last pass, until it is over
+    best: Option<u32>,      // the likeliest token of the last pass, if that was one of these
+    stopping: bool,         // the launch was told to end, and may not have yet
+    pub steps: u64,         // that were taken
+    pub begun: u64,         // that were launched
 }
 
 impl Alone {
@@ -102,6 +103,7 @@ impl Alone {
             mirror: Mirror::new(blocks),
             ahead: Ahead::default(),
             missing: Vec::with_capacity(blocks),
+            awaited: None,
             best: None,
             stopping: false,
             steps: 0,
@@ -121,7 +123,7 @@ impl Alone {
 
     /// Whether steps are under way that nobody asked for yet.
     pub fn runs_ahead(&self) -> bool {
-        self.ahead.runs()
+        self.ahead.left() > usize::from(self.awaited.is_some())
     }
 
     /// The general path computes this batch.
@@ -144,7 +146,7 @@ impl Alone {
         }
     }
 
-    /// Computes a batch, if it is one row. Whether it was is told; its logits can be read from the buffer.
+    /// Begins to compute a batch, if it is one row. Whether it is is told; its logits can be read from the buffer once it is over.
     pub fn forward(&mut self, batch: &Batch, logits: &mut Buffer) -> Result<bool, CudaError> {
         let Some(one) = One::of(batch) else { return Ok(false) };
         let step = match self.ahead.next(&one) {
@@ -154,17 +156,23 @@ impl Alone {
                 0
             }
         };
-        let told = self.wait(step)?;
-        self.best = match told {
-            Told::Token(token) => Some(token),
-            Told::Odd => None,
-        };
-        self.ahead.took(self.best);
+        self.awaited = Some(step);
         self.mirror.decoded(&one);
         self.steps += 1;
         let row = self.logits.address + (step * self.decoder.shape.vocab * 4) as u64;
         logits.lies_at(row, &self.reading);
         Ok(true)
+    }
+
+    /// Waits for the step that was begun, if it is not over.
+    pub fn finish(&mut self) -> Result<(), CudaError> {
+        let Some(step) = self.awaited.take() else { return Ok(()) };
+        self.best = match self.wait(step)? {
+            Told::Token(token) => Some(token),
+            Told::Odd => None,
+        };
+        self.ahead.took(self.best);
+        Ok(())
     }
 
     fn begin(&mut self, one: &One<'_>, steps: usize) -> Result<(), CudaError> {
