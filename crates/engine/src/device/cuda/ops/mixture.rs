@@ -39,7 +39,10 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
-        if (rows == 1 && self.few_mixture(w, x)?) || self.several_mixture(w, x, rows)? {
+        let done = (rows == 1 && self.few_mixture(w, x)?)
+            || self.blend_mixture(w, x, rows)?
+            || self.several_mixture(w, x, rows)?;
+        if done {
             return Ok(());
         }
         let (hidden, ffn, slots) = (x.width, w.gate.part.rows, rows * w.used);
