@@ -12,6 +12,9 @@ use std::time::Instant;
 const CONTEXT: usize = 8192;
 const BLOCKS: usize = CONTEXT / KV_BLOCK_TOKENS;
 const DEPTH: usize = 4096;
+const NEAR: usize = 300;
+const VARIANTS: [usize; 6] = [1, 2, 4, 5, 8, 16];
+const APART: usize = 31; // tokens
 const CHUNK: usize = 512; // rows of a pass of prefill
 const TOKENS: usize = 512; // that are used
 const VERIFIED: [usize; 6] = [5, 8, 12, 16, 33, 64]; // rows of a pass, the logits of all of which are wanted
@@ -27,12 +30,18 @@ impl Made {
 
     /// Milliseconds of a pass over `rows` rows of each of `sequences` sequences at `position`; the median.
     fn pass(&mut self, sequences: usize, rows: usize, position: usize, times: usize) -> f64 {
+        self.pass_of([sequences, rows], 0, position, times)
+    }
+
+    /// The tokens of a sequence are `apart` further than those of the one before: with 0 all choose the same experts.
+    fn pass_of(&mut self, [sequences, rows]: [usize; 2], apart: usize, position: usize, times: usize) -> f64 {
         let blocks: Vec<u32> = (0..BLOCKS as u32).collect();
         let mut took: Vec<f64> = (0..times)
             .map(|time| {
                 let mut batch = Batch::default();
-                let tokens: Vec<u32> = (0..rows).map(|row| ((row * 7 + time) % TOKENS) as u32).collect();
-                for _ in 0..sequences {
+                for sequence in 0..sequences {
+                    let token = |row: usize| ((row * 7 + sequence * apart + time) % TOKENS) as u32;
+                    let tokens: Vec<u32> = (0..rows).map(token).collect();
                     batch.push(&tokens, position, &blocks, true);
                 }
                 if rows <= BATCH_LOGIT_ROWS_MAX {
@@ -80,6 +89,25 @@ pub fn decode(only: &str) -> usize {
         made.pass(1, 1, DEPTH, 300);
         let ms = made.pass(1, 1, DEPTH, 60);
         println!("{name:<20} decode {ms:.3} ms ({:.0} tok/s)", 1e3 / ms);
+    }
+    0
+}
+
+/// Rows of as many sequences with the same beginning, as variants have them: all alike, and each another token.
+pub fn variants(only: &str) -> usize {
+    for name in names(only) {
+        let Some(mut made) = Made::new(name) else { return 1 };
+        for chunk in 0..DEPTH / CHUNK {
+            made.pass(1, CHUNK, CHUNK * chunk, 1);
+        }
+        for depth in [NEAR, DEPTH] {
+            let of = |made: &mut Made, apart| VARIANTS.map(|rows| made.pass_of([rows, 1], apart, depth, 40));
+            let (alike, others) = (of(&mut made, 0), of(&mut made, APART));
+            let verify = VARIANTS.map(|rows| made.pass(1, rows, depth, 40));
+            println!(
+                "{name:<20} at {depth}, rows {VARIANTS:?}, ms: alike {alike:.3?}, others {others:.3?}, of one sequence {verify:.3?}"
+            );
+        }
     }
     0
 }

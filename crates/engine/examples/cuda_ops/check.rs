@@ -100,8 +100,11 @@ pub fn small() -> usize {
         group.case("attention", &attend_case(&mut random, (6, 2, 32), Some(100), 7), 0.0);
         group.case("attention", &attend_case(&mut random, (4, 1, 64), None, 7), 0.0);
     };
-    let mixtures =
-        |group: &mut Group| group.case("mixture", &mixture(&mut Random::new(33), 20, Format::Mxfp4), 0.0);
+    let mixtures = |group: &mut Group| {
+        for rows in [5, 20] {
+            group.case("mixture", &mixture(&mut Random::new(33), rows, Format::Mxfp4), 0.0);
+        }
+    };
     group("products", 1e-3, products)
         + group("attention", 2e-3, attention)
         + group("mixtures", 2e-3, mixtures)
@@ -130,9 +133,18 @@ fn project(random: &mut Random, rows: usize, outs: usize, cols: usize, format: F
 }
 
 fn mixture(random: &mut Random, rows: usize, format: Format) -> Mixed {
-    let (experts, hidden, ffn) = (8, 96, 160);
+    mixture_of(random, rows, format, [8, 3], [96, 160])
+}
+
+fn mixture_of(
+    random: &mut Random,
+    rows: usize,
+    format: Format,
+    [experts, used]: [usize; 2],
+    [hidden, ffn]: [usize; 2],
+) -> Mixed {
     Mixed {
-        used: 3,
+        used,
         normalize: true,
         activation: Activation::ClampedSwiglu,
         norm: vector_tensor("norm", &random.normals(hidden, 1.0)),
@@ -174,7 +186,37 @@ fn wide_operations() -> usize {
             );
         }
     };
-    group("products, many rows", 1e-3, products) + group("mixtures, many rows", 2e-3, mixtures)
+    group("products, many rows", 1e-3, products)
+        + group("mixtures, many rows", 2e-3, mixtures)
+        + some_operations()
+}
+
+/// Rows that one row of a tensor core's tile takes, of matrices that a multiprocessor has several tiles of.
+fn some_operations() -> usize {
+    let products = |group: &mut Group| {
+        let mut random = Random::new(23);
+        for format in [Format::Q8_0, Format::Q6K, Format::Q4K, Format::Mxfp4, Format::Bf16] {
+            for (rows, outs, cols) in [(5, 5003, 256), (8, 2880, 512), (6, 300, 2816)] {
+                let case = project(&mut random, rows, outs, cols, format);
+                group.case(&format!("{} {outs}x{cols} rows {rows}", format.name()), &case, 0.0);
+            }
+        }
+    };
+    let mixtures = |group: &mut Group| {
+        let mut random = Random::new(24);
+        for (rows, format, used, widths) in [
+            (2, Format::Mxfp4, 3, [704, 1408]),
+            (5, Format::Mxfp4, 4, [704, 1408]),
+            (8, Format::Mxfp4, 4, [2880, 96]),
+            (8, Format::Q4_0, 4, [96, 1600]),
+            (5, Format::Q8_0, 1, [512, 256]),
+            (7, Format::Bf16, 2, [160, 704]),
+        ] {
+            let case = mixture_of(&mut random, rows, format, [8, used], widths);
+            group.case(&format!("mixture {rows} {} {widths:?}", format.name()), &case, 0.0);
+        }
+    };
+    group("products, some rows", 1e-3, products) + group("mixtures, some rows", 2e-3, mixtures)
 }
 
 /// Compares one row's values, computed alone and with others.
@@ -202,10 +244,21 @@ fn bits() -> usize {
     let mut failed = 0;
     let mut random = Random::new(41);
     for format in [Format::F32, Format::Q4_1, Format::Q4K, Format::Q6K, Format::Mxfp4, Format::Q8_0] {
-        for rows in [3, 16, 31, 64, 150] {
-            let case = project(&mut random, rows, 70, 768, format);
+        for (rows, outs) in [
+            (2, 70),
+            (3, 70),
+            (4, 70),
+            (5, 70),
+            (5, 5003),
+            (8, 3000),
+            (16, 70),
+            (31, 70),
+            (64, 70),
+            (150, 70),
+        ] {
+            let case = project(&mut random, rows, outs, 768, format);
             let together = case.run(&mut cuda());
-            failed += same_bits(format.name(), &together, 70, &[0, 1, rows / 2, rows - 1], |row| {
+            failed += same_bits(format.name(), &together, outs, &[0, 1, rows / 2, rows - 1], |row| {
                 Project {
                     parts: case.parts.clone(),
                     bias: case.bias.clone(),
@@ -223,10 +276,18 @@ fn bits() -> usize {
 
 fn mlp_bits(random: &mut Random) -> usize {
     let mut failed = 0;
-    for rows in [20, 100] {
-        let case = mixture(random, rows, Format::Mxfp4);
+    for (rows, widths) in [
+        (2, [96, 160]),
+        (4, [704, 1408]),
+        (5, [704, 1408]),
+        (8, [1408, 704]),
+        (9, [704, 1408]),
+        (20, [96, 160]),
+        (100, [96, 160]),
+    ] {
+        let case = mixture_of(random, rows, Format::Mxfp4, [8, 3], widths);
         let together = case.run(&mut cuda());
-        failed += same_bits("mixture", &together, 96, &[0, 7, rows - 1], |row| {
+        failed += same_bits("mixture", &together, widths[0], &[0, rows / 2, rows - 1], |row| {
             let x = vec![case.x[row].clone()];
             let (norm, router, experts) = (case.norm.clone(), case.router.clone(), case.experts.clone());
             Mixed { x, norm, router, experts, biases: case.biases.clone(), ..case }.run(&mut cuda())
@@ -238,7 +299,7 @@ fn mlp_bits(random: &mut Random) -> usize {
             x: (0..rows).map(|_| random.normals(576, 1.0)).collect(),
         };
         let together = case.run(&mut cuda());
-        failed += same_bits("gated", &together, 200, &[0, 7, rows - 1], |row| {
+        failed += same_bits("gated", &together, 200, &[0, rows / 2, rows - 1], |row| {
             let (norm, gate, up) = (case.norm.clone(), case.gate.clone(), case.up.clone());
             Gated { norm, gate, up, x: vec![case.x[row].clone()] }.run(&mut cuda())
         });
@@ -260,13 +321,17 @@ fn head_bits(random: &mut Random) -> usize {
 /// Positions prefilled together, in pieces or one by one.
 fn attention_bits(random: &mut Random) -> usize {
     let mut failed = 0;
-    for (heads, window) in
-        [((6, 2, 32), None), ((8, 1, 64), Some(300)), ((5, 5, 80), Some(40)), ((16, 2, 128), None)]
-    {
+    for (heads, window) in [
+        ((6, 2, 32), None),
+        ((8, 1, 64), Some(300)),
+        ((5, 5, 80), Some(40)),
+        ((16, 2, 128), None),
+        ((64, 8, 64), Some(128)),
+    ] {
         let case = attend_case(random, heads, window, 0);
         let x: Vec<Vec<f32>> = (0..600).map(|_| random.normals(48, 1.0)).collect();
         let want = in_pieces(&case, &x, &[64]).run(&mut cuda());
-        for sizes in [&[200][..], &[1], &[5, 1, 30], &[2, 33]] {
+        for sizes in [&[200][..], &[1], &[5, 1, 30], &[2, 33], &[8, 4, 7]] {
             let got = in_pieces(&case, &x, sizes).run(&mut cuda());
             if want.iter().zip(&got).any(|(a, b)| a.to_bits() != b.to_bits()) {
                 println!("  attention {heads:?} window {window:?} differs in pieces of {sizes:?}");

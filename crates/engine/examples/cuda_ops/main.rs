@@ -12,6 +12,7 @@
 //!     cuda_ops rounding NAME PATH  what 8-bit keys and values cost it, without a card
 //!     cuda_ops bench [SHAPE]       prefill and decode of made-up weights
 //!     cuda_ops decode SHAPE        decode alone
+//!     cuda_ops variants [SHAPE]    rows of sequences with the same beginning
 //!     cuda_ops pass SHAPE ROWS     one pass, for a profiler
 //!     cuda_ops compile ARCH DIR    compiles the kernels for an architecture, without a card
 
@@ -57,11 +58,13 @@ fn main() -> ExitCode {
         ["bench"] => bench::bench(""),
         ["bench", shape] => bench::bench(shape),
         ["decode", shape] => bench::decode(shape),
+        ["variants"] => bench::variants(""),
+        ["variants", shape] => bench::variants(shape),
         ["pass", shape, rows] => bench::pass(shape, rows.parse().unwrap_or(1)),
         ["compile", arch, folder] => compile(arch, Path::new(folder)),
         _ => {
             eprintln!(
-                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | held [SHAPE] | real NAME PATH | rounding NAME PATH | bench [SHAPE] | decode SHAPE | pass SHAPE ROWS | compile ARCH DIR"
+                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | held [SHAPE] | real NAME PATH | rounding NAME PATH | bench [SHAPE] | decode SHAPE | variants [SHAPE] | pass SHAPE ROWS | compile ARCH DIR"
             );
             1
         }

@@ -64,6 +64,25 @@ __device__ inline float4 normed(float4 x, float scale, float4 weight) {
     return {x.x * scale * weight.x, x.y * scale * weight.y, x.z * scale * weight.z, x.w * scale * weight.w};
 }
 
+constexpr int RANGE_AHEAD = 4; // times four columns of a lane
+
+// A range of a row in the registers of a warp: 512 columns at most.
+struct RangeOfRow {
+    float4 of[RANGE_AHEAD];
+
+    // Calls `use` with each four columns of the range that this lane has.
+    template <class Use> __device__ void each(Columns columns, Use use) {
+#pragma unroll
+        for (int i = 0; i < RANGE_AHEAD; i++) {
+            const int c = columns.begin + 4 * (lane_id() + i * LANES);
+            if (c < columns.end) use(c, of[i], i);
+        }
+    }
+    __device__ void load(Columns columns, const float* x, int width) {
+        each(columns, [&](int c, float4& v, int) { v = four_columns(x, c, width); });
+    }
+};
+
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 __device__ inline float activated(bool clamped, float gate, float up) {

@@ -1,4 +1,4 @@
-// Products for some rows, 2 to 64, of a matrix or of the experts of a mixture.
+// Products for some rows, up to 64, of a matrix or of the experts of a mixture.
 //
 // One block a multiprocessor stays, with its input rows in shared memory, and goes through tiles of the matrix: two groups of
 // eight warps take a tile each by turns, a warp a range of the columns, and one more warp of a group adds the ranges up and
@@ -102,10 +102,12 @@ struct Passes {
 struct Stretch {
     int pass, begin, end, left;
 
+    Stretch() = default;
+
     __device__ Stretch(int passes, int tiles) {
-        const int all = passes * tiles, first = (u64)all * blockIdx.x / gridDim.x, after = (u64)all * (blockIdx.x + 1) / gridDim.x;
+        const u32 all = passes * tiles, first = all * blockIdx.x / gridDim.x, after = all * (blockIdx.x + 1) / gridDim.x;
         pass = first / tiles, begin = first % tiles;
-        end = min(tiles, begin + after - first), left = after - first - (end - begin);
+        end = min(tiles, (int)(begin + after - first)), left = after - first - (end - begin);
     }
     __device__ bool there() const { return begin < end; }
     __device__ void next(int tiles) { pass++, begin = 0, end = min(tiles, left), left -= end; }

@@ -152,9 +152,12 @@ impl Cuda {
     ) -> Result<(), CudaError> {
         let (rows, out) = (batch.rows(), qkv.write_on_card());
         let norm = Cuda::norm(&w.norm);
-        if !self.few_normed(&w.qkv, w.qkv_bias.as_ref(), (x, rows), norm, out)? {
+        let bias = w.qkv_bias.as_ref();
+        let done = self.held_normed(&w.qkv, bias, (x, rows), norm, out)?
+            || self.few_normed(&w.qkv, bias, (x, rows), norm, out)?;
+        if !done {
             let inputs = self.prepare_buffer(x, rows, norm)?;
-            self.product(&w.qkv, inputs, rows, w.qkv_bias.as_ref(), out, false)?;
+            self.product(&w.qkv, inputs, rows, bias, out, false)?;
         }
         let (Some(args), Some(kernels)) = (self.place_args(w, rows, out, cache), &self.attention) else {
             return Ok(());

@@ -5,7 +5,7 @@ use super::super::{Card, CudaError, Doing};
 use super::few::{FEW_BYTES_MAX, Kind};
 use super::layout::Layout;
 use super::product::STAGED_BYTES_MAX;
-use super::several;
+use super::{held, several};
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::{CudaFunction, CudaModule, sys};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Everything but attention, whose kernels have the length of a head as a constant.
-const GENERAL: [(&str, &str); 12] = [
+const GENERAL: [(&str, &str); 14] = [
     ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
     ("formats.cuh", include_str!("../../../../kernels/ops/formats.cuh")),
     ("rows.cuh", include_str!("../../../../kernels/ops/rows.cuh")),
@@ -27,6 +27,8 @@ const GENERAL: [(&str, &str); 12] = [
     ("flow.cuh", include_str!("../../../../kernels/ops/flow.cuh")),
     ("several.cu", include_str!("../../../../kernels/ops/several.cu")),
     ("route.cu", include_str!("../../../../kernels/ops/route.cu")),
+    ("held.cu", include_str!("../../../../kernels/ops/held.cu")),
+    ("blend.cu", include_str!("../../../../kernels/ops/blend.cu")),
 ];
 
 const ATTENTION: [(&str, &str); 5] = [
@@ -170,6 +172,9 @@ pub struct Products {
     pub several: [Kernel; several::Kind::ALL.len()], // for some rows
     pub several_stage_bytes: usize,
     pub route: Kernel,
+    pub held: [Kernel; 2], // rows that are to be normalised, and ready ones
+    pub blend: Kernel,     // a mixture
+    pub blend_stage_bytes: usize,
     pub split: [Kernel; 4], // for at most 8, 16, 32, 64 rows
     pub wide: Kernel,
 }
@@ -185,9 +190,11 @@ pub struct Kernels {
     pub change: Kernel,
     pub weigh: Kernel,
     pub several_bytes_max: usize, // of shared memory that a block may ask for
-    pub several_groups: usize,    // of warps in a block
+    pub held_bytes_max: usize,
+    pub several_groups: usize, // of warps in a block
     pub several_threads: usize,
     pub several_row_bytes: usize, // of shared memory for each input row, beside the row
+    pub blend_row_bytes: usize,   // the same
     pub write_outside: Kernel,
 }
 
@@ -281,6 +288,7 @@ impl Kernels {
         let most = CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let most = card.context.attribute(most).doing("asking for shared memory")?.unsigned_abs() as usize;
         let several_bytes_max = most.saturating_sub(several::STATIC_BYTES);
+        let held_bytes_max = most.saturating_sub(held::STATIC_BYTES);
         let products = |layout: Layout| -> Result<Products, CudaError> {
             let name = layout.name();
             let split = |rows: usize| {
@@ -293,11 +301,14 @@ impl Kernels {
                 kernel.allow_shared(FEW_BYTES_MAX)?;
                 Ok(kernel)
             };
-            let several = |kind: several::Kind| {
-                let kernel = find(&format!("several_{}_{name}", kind.name()))?;
-                kernel.allow_shared(several_bytes_max)?;
+            let large = |name: &str, bytes: usize| {
+                let kernel = find(name)?;
+                kernel.allow_shared(bytes)?;
                 Ok(kernel)
             };
+            let several =
+                |kind: several::Kind| large(&format!("several_{}_{name}", kind.name()), several_bytes_max);
+            let held = |source: &str| large(&format!("held_{source}_{name}"), held_bytes_max);
             let [normed, plain, ready, gated, experts, mix] = Kind::ALL;
             let [some, some_gated, some_in, some_out] = several::Kind::ALL;
             let (wide, bytes) = (format!("wide_{name}"), format!("wide_{name}_bytes"));
@@ -307,6 +318,9 @@ impl Kernels {
                 several: [several(some)?, several(some_gated)?, several(some_in)?, several(some_out)?],
                 several_stage_bytes: constant_of(card, &module, &format!("several_{name}_stages"))? as usize,
                 route: find(&format!("route_{name}"))?,
+                held: [held("normed")?, held("ready")?],
+                blend_stage_bytes: constant_of(card, &module, &format!("blend_{name}_stages"))? as usize,
+                blend: large(&format!("blend_{name}"), several_bytes_max)?,
                 split: [split(8)?, split(16)?, split(32)?, split(64)?],
                 wide: Kernel::find_shared(card, &module, &wide, &bytes)?,
             })
@@ -323,9 +337,11 @@ impl Kernels {
             change: find("change")?,
             weigh: find("weigh")?,
             several_bytes_max,
+            held_bytes_max,
             several_groups: constant_of(card, &module, "several_groups")? as usize,
             several_threads: constant_of(card, &module, "several_threads")? as usize,
             several_row_bytes: constant_of(card, &module, "several_row_bytes")? as usize,
+            blend_row_bytes: constant_of(card, &module, "blend_row_bytes")? as usize,
             write_outside: find("write_outside")?,
         })
     }

@@ -94,6 +94,11 @@ impl Plan {
         Plan { layout, group }
     }
 
+    /// Bytes of 16 rows of 64 columns, with what scales them.
+    pub fn unit_bytes(self) -> usize {
+        self.unit_code_bytes() + self.unit_scale_bytes()
+    }
+
     fn unit_code_bytes(self) -> usize {
         self.layout.pieces() * LANES * 16
     }

@@ -8,7 +8,8 @@ use crate::device::{Activation, Mixture};
 
 const CHOOSE_WARPS: usize = 4;
 const GROUP_THREADS: usize = 1024;
-const MIX_THREADS: usize = 256;
+/// Few, so that a block has its registers beside those of the kernel after it, which then begins early.
+const MIX_THREADS: usize = 128;
 
 /// Slots by expert, as the kernels left them.
 struct Grouped {
@@ -39,7 +40,10 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
-        if (rows == 1 && self.few_mixture(w, x)?) || self.several_mixture(w, x, rows)? {
+        let done = self.blend_mixture(w, x, rows)?
+            || (rows == 1 && self.few_mixture(w, x)?)
+            || self.several_mixture(w, x, rows)?;
+        if done {
             return Ok(());
         }
         let (hidden, ffn, slots) = (x.width, w.gate.part.rows, rows * w.used);

@@ -40,17 +40,19 @@ pub struct Scratch {
     pub tiles: Room,   // (tiles, 4)
     pub tile_count: Room,
     pub largest: Room, // (rows or slots, tiles of 16) magnitudes of what gate and up became
+    pub meeting: Room, // (2) how many blocks of a kernel are there, none between kernels, and how often all were
     pub partial_values: Room, // (rows, heads, chunks, head_dim)
     pub partial_weights: Room, // (rows, heads, chunks, 2)
 }
 
 impl Scratch {
-    pub fn addresses(&self) -> [u64; 14] {
+    pub fn addresses(&self) -> [u64; 15] {
         let Scratch { inputs, factors, gate, up, down, router, chosen, shares, slots, tiles, .. } = self;
-        let Scratch { tile_count, largest, partial_values, partial_weights, .. } = self;
+        let Scratch { tile_count, largest, meeting, partial_values, partial_weights, .. } = self;
         let most = [inputs, factors, gate, up, down, router, chosen, shares, slots, tiles];
         let [a, b, c, d, e, f, g, h, i, j] = most.map(Room::address);
-        let [k, l, m, n] = [tile_count, largest, partial_values, partial_weights].map(Room::address);
-        [a, b, c, d, e, f, g, h, i, j, k, l, m, n]
+        let [k, l, m] = [tile_count, largest, meeting].map(Room::address);
+        let [n, o] = [partial_values, partial_weights].map(Room::address);
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]
     }
 }
