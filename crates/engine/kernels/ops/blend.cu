@@ -170,17 +170,17 @@ struct BlendMemory {
 };
 
 // The experts of each row, a warp a row. There is room for the logits where weights will come.
-__device__ inline void blend_choose(const Blend& p, const BlendMemory& m, int* chosen, float* shares, bool tell) {
+__device__ inline void blend_choose(const Blend& p, const BlendMemory& m, int* chosen, float* shares) {
     const int row = warp_id(), steps = div_up(p.experts, LANES);
     if (row >= p.rows) return;
     float* logits = (float*)m.stages + row * SEVERAL_EXPERTS + lane_id();
     for (int i = 0; i < steps; i++) {
         const int e = i * LANES + lane_id();
-        logits[i * LANES] = e < p.experts ? __ldcg(p.logits + row * p.experts + e) : -INFINITY;
+        logits[i * LANES] = e < p.experts ? p.logits[row * p.experts + e] : -INFINITY;
     }
     choose_row([&](int i) { return logits[i * LANES]; }, steps, p.experts, p.used, p.normalize, chosen + row * p.used, shares + row * p.used);
     __syncwarp();
-    if (tell && blockIdx.x == 0 && lane_id() < p.used) p.shares[row * p.used + lane_id()] = shares[row * p.used + lane_id()];
+    if (blockIdx.x == 0 && lane_id() < p.used) p.shares[row * p.used + lane_id()] = shares[row * p.used + lane_id()];
 }
 
 // All rows, ready as they are, by the warps that multiply: a group a row.
@@ -326,20 +326,14 @@ template <class Format> __device__ void blend(const Blend& p) {
     const BlendMemory m(p, blend_memory);
     const bool multiplies = warp_id() < SEVERAL_WARPS;
     if (threadIdx.x < SEVERAL_GROUPS) hand_overs[threadIdx.x].init();
-    // Once with whatever the logits are, to have fetched the code when they come: nothing follows from it.
-#pragma unroll 1
-    for (int round = 0; round < 2; round++) {
-        if (round == 1) {
-            wait_for_the_one_before();
-            let_the_next_begin();
-            if (multiplies) blend_rows(p, m, factors);
-            end_of_copies();
-        }
-        blend_choose(p, m, chosen, shares, round == 1);
-        __syncthreads();
-        if (warp_id() == 0) share.find(p, chosen);
-        __syncthreads();
-    }
+    wait_for_the_one_before();
+    let_the_next_begin();
+    if (multiplies) blend_rows(p, m, factors);
+    end_of_copies();
+    blend_choose(p, m, chosen, shares);
+    __syncthreads();
+    if (warp_id() == 0) share.find(p, chosen);
+    __syncthreads();
     BlendFlow<Format> flow(p, share, m.stages);
 #pragma unroll 1
     for (int i = 0; multiplies && i < flow.STAGES; i++) flow.ask();

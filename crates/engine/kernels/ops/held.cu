@@ -18,7 +18,7 @@ struct Held {
     Prepared to;          // where normalised rows are left for others, or nowhere
     float eps;
     int width, units, rows, out_stride, add;
-    int tiles_each; // of a block, at most: other warps only normalise
+    int tiles_each; // of a block, at most: the other warps only prepare
 };
 
 // The shared memory of a block.
@@ -121,7 +121,7 @@ __device__ inline void stage_normed_rows(const Held& p, const HeldMemory& m, Ran
 
 __device__ inline void stage_ready_rows(const Held& p, const HeldMemory& m, float (*factors)[RANGES]) {
     const int pieces = p.units * UNIT_COLS / 8;
-    for (int i = threadIdx.x; i < p.rows * pieces; i += blockDim.x) {
+    for (int i = threadIdx.x; i < p.rows * pieces; i += HELD_THREADS) {
         const int row = i / pieces, piece = i - row * pieces;
         copy_16(m.inputs + row * m.stride + 8 * piece, p.ready + ((u64)row * pieces + piece) * 8, true);
     }
@@ -131,7 +131,7 @@ __device__ inline void stage_ready_rows(const Held& p, const HeldMemory& m, floa
 // Adds up and writes the block's tiles: a thread has one value.
 __device__ inline void finish_held(const Held& p, const HeldMemory& m, const float (*factors)[RANGES]) {
     const int of_tile = TILE_ROWS * p.rows;
-    for (int i = threadIdx.x; i < p.tiles_each * of_tile; i += blockDim.x) {
+    for (int i = threadIdx.x; i < p.tiles_each * of_tile; i += HELD_THREADS) {
         const int slot = i / of_tile, n = i % of_tile / TILE_ROWS, row = (blockIdx.x + slot * gridDim.x) * TILE_ROWS + i % TILE_ROWS;
         if (row >= p.weights.rows) continue;
         const float* sums = m.sums + (slot * RANGES * p.rows + n) * SUMS_STRIDE + i % TILE_ROWS;

@@ -153,7 +153,7 @@ impl Cuda {
         let (rows, out) = (batch.rows(), qkv.write_on_card());
         let norm = Cuda::norm(&w.norm);
         let bias = w.qkv_bias.as_ref();
-        let done = self.held_normed(&w.qkv, bias, (x, rows), norm, out)?
+        let done = (rows > 1 && self.held_normed(&w.qkv, bias, (x, rows), norm, out)?)
             || self.few_normed(&w.qkv, bias, (x, rows), norm, out)?;
         if !done {
             let inputs = self.prepare_buffer(x, rows, norm)?;

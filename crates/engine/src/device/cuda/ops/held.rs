@@ -77,13 +77,10 @@ impl Cuda {
                 tiles_each: tiles as i32,
                 ..args
             };
-            // Blocks with as many tiles as they may have: the multiprocessors that are left take the next kernel's blocks.
-            let blocks = part.rows.div_ceil(TILE_ROWS).div_ceil(tiles);
-            let ready = args.norm == 0;
-            let threads = if ready { tiles * RANGES * 32 } else { THREADS };
-            let kernel = &self.kernels.products(part.plan.layout).held[usize::from(ready)];
+            let blocks = part.rows.div_ceil(TILE_ROWS).min(self.card.multiprocessors);
+            let kernel = &self.kernels.products(part.plan.layout).held[usize::from(args.norm == 0)];
             // SAFETY: `Args` is the kernels' struct; its addresses are of weights, inputs and outputs of these shapes.
-            unsafe { kernel.launch_with(&self.card, Grid::rows(blocks, threads), shared, [arg(&args)]) }?;
+            unsafe { kernel.launch_with(&self.card, Grid::rows(blocks, THREADS), shared, [arg(&args)]) }?;
             row += part.rows;
         }
         Ok(true)

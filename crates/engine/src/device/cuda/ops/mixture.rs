@@ -8,8 +8,7 @@ use crate::device::{Activation, Mixture};
 
 const CHOOSE_WARPS: usize = 4;
 const GROUP_THREADS: usize = 1024;
-/// Few, so that a block has its registers beside those of the kernel after it, which then begins early.
-const MIX_THREADS: usize = 128;
+const MIX_THREADS: usize = 256;
 
 /// Slots by expert, as the kernels left them.
 struct Grouped {
@@ -40,8 +39,8 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let done = self.blend_mixture(w, x, rows)?
-            || (rows == 1 && self.few_mixture(w, x)?)
+        let done = (rows == 1 && self.few_mixture(w, x)?)
+            || self.blend_mixture(w, x, rows)?
             || self.several_mixture(w, x, rows)?;
         if done {
             return Ok(());

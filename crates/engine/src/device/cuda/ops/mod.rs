@@ -359,7 +359,7 @@ impl Cuda {
         rows: usize,
     ) -> Result<(), CudaError> {
         let (out, _) = x.read_on_card(&self.card)?;
-        if let Some(inputs) = self.prepared_rows(input, rows)?
+        if let Some(inputs) = self.prepared_rows(input, rows)?.filter(|_| rows > 1)
             && self.held_added(matrix, bias, inputs, out, rows)?
         {
             return Ok(());
