@@ -6,8 +6,11 @@
 // nothing of waiting (ring.cuh).
 // Read `make_tokens` at the end first.
 
+constexpr int STAGED_COLS = HIDDEN > Q_ROWS ? HIDDEN : Q_ROWS;
+
 union Scratch {
-    StagedVectors<1, (HIDDEN > Q_ROWS ? HIDDEN : Q_ROWS)> vector;
+    StagedVectors<1, STAGED_COLS> vector;
+    Screened<StagedVectors<1, STAGED_COLS>> head;
     StagedVectors<USED, FFN> inner;
     AttentionShared attention;
 };
@@ -32,6 +35,7 @@ struct Shared {
     alignas(128) u8 before_zeros[16]; // so that they are in other banks than what is read with them
     u8 zeros[64];
     float2 of_warps[WARPS];
+    float weighed[WARPS]; // squares of what the head's input is staged from
     float2 turns[HALF_DIM]; // cosine and sine of this position
     Split splits[Split::KINDS];
     Plan plan;
@@ -105,6 +109,8 @@ __device__ inline float stage_norm(NormInput& input) {
     const Normed normed = norm(input);
     if (stages(HIDDEN)) input.x.stage(shared.scratch.vector.values[0], threadIdx.x, levels_factor(normed.most));
     if (threadIdx.x == 0) shared.norm_scale = normed.scale;
+    const float weighed = warp_sum(input.squares());
+    if (lane_id() == 0) shared.weighed[warp_id()] = weighed;
     block_sync();
     return normed.most * normed.scale / LEVELS_MOST;
 }
@@ -194,7 +200,7 @@ template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
     const Range range = shared.plan.warp(STAGE);
     {
         Pieces pieces(shared.supplied);
-        product_8bit<P>(pieces, range, shared.scratch.vector.values[0], shared.zeros,
+        product_rows<P>(pieces, range, shared.scratch.vector.values[0], shared.zeros,
                         [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
     if (range.begin == range.end) shared.sums.put_nothing<STAGE>();
@@ -435,7 +441,7 @@ struct Best {
     __device__ bool halts() const { return (u32)word >> STEP_BITS & 1u; }
 };
 
-// This block's largest logit, in every warp that has some.
+// This block's largest logit, in every warp that has some; and all logits, if they are wanted.
 __device__ inline Best multiply_head(float unit, u32 step) {
     const Lane lane;
     const Range range = shared.plan.warp(HEAD);
@@ -444,7 +450,7 @@ __device__ inline Best multiply_head(float unit, u32 step) {
     float scale = params.head_scale[min(range.begin / HeadPack::GROUPS, HEAD_TILES - 1) * TILE_ROWS + in_tile];
     Best best;
     Pieces pieces(shared.supplied);
-    product_8bit<HeadPack>(pieces, range, shared.scratch.vector.values[0], shared.zeros, [&](int tile, float2 sum) {
+    product_rows<HeadPack>(pieces, range, shared.scratch.vector.values[0], shared.zeros, [&](int tile, float2 sum) {
         const int row = tile * TILE_ROWS + in_tile;
         const float logit = (lane.t % 2 == 0 ? sum.x : sum.y) * unit * scale;
         scale = params.head_scale[min(tile + 1, HEAD_TILES - 1) * TILE_ROWS + in_tile]; // asked for a tile ahead
@@ -452,6 +458,38 @@ __device__ inline Best multiply_head(float unit, u32 step) {
         best.take(Best(logit, row));
     });
     best.take_warps();
+    return best;
+}
+
+// The same, found among the few rows that the rounded levels leave, which are half of the bytes. By these a logit is off by
+// `reach` times the row's scale at most.
+__device__ inline Best screen_head(float unit, float reach, u32 counted) {
+    const Lane lane;
+    const Range range = shared.plan.warp(HEAD);
+    const int first_row = shared.plan.block[HEAD].begin / HeadPack::GROUPS * TILE_ROWS;
+    const int rows = shared.plan.block[HEAD].end / HeadPack::GROUPS * TILE_ROWS - first_row;
+    const int in_tile = lane.g + 8 * (lane.t % 2);
+    auto& found = shared.scratch.head;
+    Bound bound(counted);
+    if (threadIdx.x == 0) found.count = 0;
+    float scale = params.head_scale[min(range.begin / HeadPack::GROUPS, HEAD_TILES - 1) * TILE_ROWS + in_tile];
+    Pieces pieces(shared.supplied);
+    product_rows<CoarsePack>(pieces, range, found.vector.values[0], shared.zeros, [&](int tile, float2 sum) {
+        const float logit = (lane.t % 2 == 0 ? sum.x : sum.y) * unit * scale, off = reach * fabsf(scale);
+        scale = params.head_scale[min(tile + 1, HEAD_TILES - 1) * TILE_ROWS + in_tile];
+        if (lane.t < 2) found.upper[tile * TILE_ROWS + in_tile - first_row] = logit + off;
+        bound.raise(logit - off);
+    });
+    block_sync();
+    const float least = bound.now();
+    for (int row = threadIdx.x; row < rows; row += THREADS)
+        if (!(found.upper[row] < least)) found.add(row); // what is no number is looked at too
+    block_sync();
+    Best best;
+    for (u32 i = warp_id(); i < found.count; i += WARPS) {
+        const int row = first_row + found.rows[i];
+        best.take(Best(row_product(row, found.vector.values[0]) * unit * params.head_scale[row], row));
+    }
     return best;
 }
 
@@ -497,10 +535,11 @@ __device__ inline Best best_of_grid(Best best, u32 step, u32 stop) {
     return Best(shared.best[WARPS]);
 }
 
-// One more than the token: what is still zero was not told yet. Whoever sees it may read the step's logits.
+// One more than the token: what is still zero was not told yet. Logits are there when the launch is over, so nothing has to be waited
+// for here.
 __device__ inline void tell_host(u32 step, Best found) {
     if (blockIdx.x == 0 && threadIdx.x == 0)
-        asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(&params.told_tokens[step]),
+        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&params.told_tokens[step]),
                      "r"(found.odd() ? ODD_LOGIT : found.token() + 1)
                      : "memory");
 }
@@ -516,10 +555,17 @@ __noinline__ __device__ bool head() {
     input.add<DOWN>(shared.x, params.down_parts, now().tag_before());
     const float unit = stage_norm(input);
     mark(HEAD_INPUT);
-    const Best best = multiply_head(unit, step);
+    Best best;
+    if (start.screened) {
+        const float squares = warp_sum(lane_id() < WARPS ? shared.weighed[lane_id()] : 0.f);
+        best = screen_head(unit, SCREEN_REACH * shared.norm_scale * sqrtf(squares), start.counted + step);
+    } else {
+        best = multiply_head(unit, step);
+    }
     mark(HEAD_PRODUCT);
     const Best found = best_of_grid(best, start.counted + step, stop);
     tell_host(step, found);
+    if (start.screened && blockIdx.x == 0 && threadIdx.x == 0) Bound(start.counted + step).forget();
     change_now([&](Now& now) {
         now.step = next, now.position++, now.layer = 0;
         now.token = next < start.forced_count ? forced : found.token();

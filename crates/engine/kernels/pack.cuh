@@ -5,6 +5,8 @@
 // rows. The last group of a row may have fewer blocks and is that much smaller.
 //
 //   rows of 8 bit:     [row half][16-byte half of the block][g][t] 16 bytes; one scale a row, elsewhere
+//   the same, rounded to 4 bit: [row half][g][t] 16 bytes; of each word the low halves of its bytes are columns 0 to 3, the
+//                      high ones 4 to 7
 //   MXFP4:             [row half][g][t] 16 bytes of codes, then [g][t][row half] scales (e8m0)
 //   levels of 4 bit:   [row half][g][t] 16 bytes of levels, then [g][t][row half] scale, and the level that means 0 in
 //                      sixteenths, a byte each; one factor a row, elsewhere
@@ -25,6 +27,10 @@ constexpr int GROUP_BLOCKS = 4;
 struct Rows8 {
     static constexpr int ROW_BYTES = 32; // of a block's row
     static constexpr bool PAIRS = false; // two groups are a piece
+};
+struct Rows4 {
+    static constexpr int ROW_BYTES = 16;
+    static constexpr bool PAIRS = true;
 };
 struct Mxfp4 {
     static constexpr int ROW_BYTES = 17;
@@ -70,6 +76,7 @@ using OutPack = Packed<Q_ROWS, AttentionFormat>;
 using GateUpPack = Packed<HIDDEN, ExpertFormat>;
 using DownPack = Packed<FFN, ExpertFormat>;
 using HeadPack = Packed<HIDDEN, Rows8>;
+using CoarsePack = Packed<HIDDEN, Rows4>; // of the same rows
 template <class P> using Wide = Packed<P::COLS, Levels8>;
 
 constexpr int QKV_TILES = QKV_ROWS / TILE_ROWS;

@@ -12,6 +12,7 @@ struct Params {
     const float* down_scale;    // (layers, HIDDEN), if LEVELS
     const float* down_bias;     // (layers, EXPERTS, HIDDEN), if EXPERT_BIASES
     const u8* head;            // packed (VOCAB, HIDDEN), rows of 8 bit
+    const u8* head_coarse;     // the same rounded to four bits, packed
     const float* head_scale;   // (VOCAB)
     const u16* embedding;      // (VOCAB, HIDDEN) f16
     const u16* router;         // (layers, HIDDEN, EXPERTS) bf16
@@ -39,6 +40,7 @@ struct Params {
     u16* inner;           // (USED, FFN) f16, a part of INNER_UNIT
     u64* router_sums;     // (layers, EXPERTS, SUM_STRIDE) fixed point with a count, in the first; zero between uses
     u64* best;            // (grid) largest logit of each block's rows, with its token and the step's number
+    u32* bounds;          // (2, BOUND_STRIDE) what the largest logit is not below, in the first; by turns of the steps
 
     // For the host.
     u32* told_tokens;     // (steps) mapped host memory: one more than the token, ODD_LOGIT if the largest is none
@@ -77,5 +79,5 @@ struct Start {
     u32 position;      // of the first step
     u32 steps;
     u32 counted;       // steps of all launches before
-    u32 unused;
+    u32 screened;      // whether only the likeliest token is wanted, and no logits
 };

@@ -46,6 +46,9 @@ __device__ inline void mma(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, 
 
 // ---- 8 bit
 
+// Rows with one scale, as one lane holds them.
+template <class Format> struct HeldRows;
+
 // (row half, half of a block) of one lane
 struct Weights8 {
     uint4 w[2][2];
@@ -63,6 +66,27 @@ struct Weights8 {
     }
 };
 
+template <> struct HeldRows<Rows8> : Weights8 {};
+
+// The upper half of a byte is a sixteenth of it, rounded.
+template <> struct HeldRows<Rows4> {
+    uint4 w[2]; // (row half)
+    __device__ void load(const u8* group, Lane lane, int blocks) {
+        const u8* at = group + lane.index(blocks) * 16;
+        w[0] = *(const uint4*)at, w[1] = *(const uint4*)(at + blocks * 128);
+    }
+    static __device__ void step(u32 top, u32 bottom, u32 x0, u32 x1, int (&d)[4]) {
+        constexpr u32 UPPER = 0xF0F0F0F0u;
+        mma(d, top << 4 & UPPER, bottom << 4 & UPPER, top & UPPER, bottom & UPPER, x0, x1);
+    }
+    __device__ void times(const uint4 (&x)[2], int (&d)[4]) const {
+        step(w[0].x, w[1].x, x[0].x, x[0].y, d);
+        step(w[0].y, w[1].y, x[0].z, x[0].w, d);
+        step(w[0].z, w[1].z, x[1].x, x[1].y, d);
+        step(w[0].w, w[1].w, x[1].z, x[1].w, d);
+    }
+};
+
 // Sums over the four lanes of a row: rows g and g + 8.
 __device__ inline float2 over_lanes(float2 sum) {
 #pragma unroll
@@ -73,26 +97,41 @@ __device__ inline float2 over_lanes(float2 sum) {
     return sum;
 }
 
-// Multiplies this warp's pieces of an 8-bit matrix. Calls `finish(tile, sums)` where a tile's or the warp's pieces end.
+// Multiplies this warp's pieces of a matrix whose rows have one scale. Calls `finish(tile, sums)` where a tile's or the warp's
+// pieces end.
 template <class P, class Finish>
-__device__ inline void product_8bit(Pieces& pieces, Range range, const u8* vector, const u8* zeros, Finish finish) {
+__device__ inline void product_rows(Pieces& pieces, Range range, const u8* vector, const u8* zeros, Finish finish) {
+    using Rows = HeldRows<typename P::Format>;
     const Lane lane;
     const Staged staged(vector, zeros, lane, 32);
     int tile = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     int d[4] = {0, 0, 0, 0};
-    for (int left = range.end - range.begin; left > 0; left--) {
-        const bool last = group + 1 == P::GROUPS;
-        Weights8 weights;
-        uint4 x[2];
+    for (int left = range.end - range.begin; left > 0;) {
+        const int count = P::piece_groups(group, left);
+        const bool last = group + count == P::GROUPS;
+        const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
+        Rows first, second;
+        uint4 x[2], y[2];
         staged.load(group, x);
-        weights.load(pieces.use(), lane, last ? P::TAIL_BLOCKS : GROUP_BLOCKS);
-        pieces.release();
-        weights.times(x, d);
-        if (last || left == 1) {
+        if (P::PAIRS && count == 2) {
+            staged.load(group + 1, y);
+            const u8* slot = pieces.use();
+            first.load(slot, lane, GROUP_BLOCKS);
+            second.load(slot + P::GROUP_BYTES, lane, blocks);
+            pieces.release();
+            first.times(x, d);
+            second.times(y, d);
+        } else {
+            first.load(pieces.use(), lane, blocks);
+            pieces.release();
+            first.times(x, d);
+        }
+        left -= count;
+        if (last || left == 0) {
             finish(tile, over_lanes({256.f * d[0] + d[1], 256.f * d[2] + d[3]}));
             d[0] = d[1] = d[2] = d[3] = 0;
         }
-        group = last ? 0 : group + 1;
+        group = last ? 0 : group + count;
         tile += last;
     }
 }

@@ -5,7 +5,7 @@
 
 // What one group of 8 bit takes (2048, or 2304 with scales), two of 4 bit, or a unit of cached tokens or half of one (2176).
 constexpr int SLOT_BYTES = GateUpPack::PIECE_BYTES;
-static_assert(SLOT_BYTES >= HeadPack::PIECE_BYTES && SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= CachedUnits::PIECE_BYTES &&
+static_assert(SLOT_BYTES >= HeadPack::PIECE_BYTES && SLOT_BYTES >= CoarsePack::PIECE_BYTES && SLOT_BYTES >= OutPack::PIECE_BYTES && SLOT_BYTES >= CachedUnits::PIECE_BYTES &&
                   SLOT_BYTES >= (LEVELS ? Wide<DownPack>::PIECE_BYTES : 0),
               "a slot holds any piece");
 // Pieces in a ring up to which those of a later stage are brought: memory first serves whom the others wait for.
@@ -152,6 +152,8 @@ struct Supply {
             const int row = next / DownPack::GROUPS;
             if (ROUTED) chosen = row % USED;
             locate<DOWN, DownPack>(row / USED);
+        } else if (at.start.screened) {
+            locate<CoarsePack>(params.head_coarse, next / CoarsePack::GROUPS);
         } else {
             locate<HeadPack>(params.head, next / HeadPack::GROUPS);
         }

@@ -144,7 +144,12 @@ pub trait Device: Sized + Send {
     }
 
     /// As `read`, but only these chunks of the row need to be there.
-    fn read_chunks<'a>(&self, buffer: &'a mut Self::Buffer, row: usize, _wanted: &[u32]) -> &'a mut [f32] {
+    fn read_chunks<'a>(
+        &mut self,
+        buffer: &'a mut Self::Buffer,
+        row: usize,
+        _wanted: &[u32],
+    ) -> &'a mut [f32] {
         self.read(buffer, row)
     }
 
@@ -157,7 +162,7 @@ pub trait Device: Sized + Send {
     }
 
     /// Row `row` of a buffer, as the host sees it.
-    fn read<'a>(&self, buffer: &'a mut Self::Buffer, row: usize) -> &'a mut [f32];
+    fn read<'a>(&mut self, buffer: &'a mut Self::Buffer, row: usize) -> &'a mut [f32];
 
     /// Copies a block of the cache over another, in every layer.
     fn copy_block(&mut self, cache: &mut Self::Cache, from: u32, to: u32);

@@ -387,7 +387,7 @@ impl Device for Plain {
         w.matrix.times(0, &normed.iter().map(Vec::as_slice).collect::<Vec<_>>(), logits);
     }
 
-    fn read<'a>(&self, buffer: &'a mut Rows, row: usize) -> &'a mut [f32] {
+    fn read<'a>(&mut self, buffer: &'a mut Rows, row: usize) -> &'a mut [f32] {
         buffer.row_mut(row)
     }
 

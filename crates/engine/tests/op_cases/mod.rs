@@ -60,7 +60,7 @@ pub fn buffer<D: Device>(device: &mut D, rows: &[Vec<f32>]) -> D::Buffer {
     buffer
 }
 
-pub fn read_all<D: Device>(device: &D, buffer: &mut D::Buffer, rows: usize) -> Vec<f32> {
+pub fn read_all<D: Device>(device: &mut D, buffer: &mut D::Buffer, rows: usize) -> Vec<f32> {
     (0..rows).flat_map(|row| device.read(buffer, row).to_vec()).collect()
 }
 

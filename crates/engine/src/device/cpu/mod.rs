@@ -446,7 +446,7 @@ impl Device for Cpu {
         });
     }
 
-    fn read<'a>(&self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
+    fn read<'a>(&mut self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
         &mut buffer.values[row * buffer.width..][..buffer.width]
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// In the order in which they build on one another.
-const SOURCES: [(&str, &str); 13] = [
+const SOURCES: [(&str, &str); 14] = [
     ("base.cuh", include_str!("../../../kernels/base.cuh")),
     ("params.cuh", include_str!("../../../kernels/params.cuh")),
     ("sync.cuh", include_str!("../../../kernels/sync.cuh")),
@@ -21,6 +21,7 @@ const SOURCES: [(&str, &str); 13] = [
     ("product.cuh", include_str!("../../../kernels/product.cuh")),
     ("staging.cuh", include_str!("../../../kernels/staging.cuh")),
     ("router.cuh", include_str!("../../../kernels/router.cuh")),
+    ("screen.cuh", include_str!("../../../kernels/screen.cuh")),
     ("attention.cuh", include_str!("../../../kernels/attention.cuh")),
     ("decode.cu", include_str!("../../../kernels/decode.cu")),
     ("fill.cu", include_str!("../../../kernels/fill.cu")),

@@ -40,6 +40,7 @@ pub struct Decoder {
     kernel: CudaFunction,
     shared_bytes: u32,
     weights: Weights,
+    coarse: Bytes, // the head rounded to four bits
     scratch: Scratch,
     told: Mapped,   // stop flag, tokens
     params: Params, // as the card has them
@@ -51,6 +52,7 @@ struct Scratch {
     exchanged: Vec<Bytes>, // in the order of `Params`: qkv_parts to inner
     router_sums: Bytes,
     best: Bytes,
+    bounds: Bytes,
     clocks: Bytes,
 }
 
@@ -73,6 +75,9 @@ pub struct Run {
 pub const STEPS_MAX: usize = 4096;
 const ROUTER_SUM_STRIDE: usize = 16; // `SUM_STRIDE` in `kernels/router.cuh`
 const BRING_THREADS: u32 = 256;
+const BOUND_STRIDE: usize = 32; // words: `BOUND_STRIDE` in `kernels/screen.cuh`
+const ROUNDING: LaunchConfig =
+    LaunchConfig { grid_dim: (1024, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 };
 const ODD_LOGIT: u32 = u32::MAX; // `ODD_LOGIT` in `kernels/params.cuh`
 const TOLD_STOP: usize = 0;
 const TOLD_TOKENS: usize = 32; // words: another cache line than the flag
@@ -126,11 +131,25 @@ impl Decoder {
         let weights = weights(&card, &shape, &modules)?;
         let mut table = modules.get_global("matrices", &card.stream).doing("finding a constant")?;
         card.stream.memcpy_htod(&weights.table(), &mut table).doing("setting the matrices' places")?;
+        let coarse = rounded(&card, &shape, &modules, &weights)?;
         card.finish()?;
         let scratch = Scratch::new(&card, &shape)?;
         let told = Mapped::new(&card, TOLD_TOKENS + STEPS_MAX)?;
         let params = Params::default();
-        Ok(Decoder { shape, card, modules, kernel, shared_bytes, weights, scratch, told, params, counted: 0 })
+        let decoder = Decoder {
+            shape,
+            card,
+            modules,
+            kernel,
+            shared_bytes,
+            weights,
+            coarse,
+            scratch,
+            told,
+            params,
+            counted: 0,
+        };
+        Ok(decoder)
     }
 
     pub fn card(&self) -> &Card {
@@ -176,12 +195,14 @@ impl Decoder {
         let mut params = self.params(sequence.cache.address, sequence.blocks.address, sequence.block_count);
         params.logits = logits.as_ref().map_or(0, |logits| logits.address);
         self.set(params)?;
+        self.card.stream.memset_zeros(&mut self.scratch.clocks.slice).doing("clearing clocks")?;
         let start = Start {
             forced: forced_tokens.address,
             forced_count: forced.len() as u32,
             token: forced[0],
             position: position as u32,
             steps: steps as u32,
+            screened: u32::from(!want_logits),
             ..Start::default()
         };
         let begun = self.event()?;
@@ -225,6 +246,7 @@ impl Decoder {
         let mut params =
             Params { cache, blocks: table, cache_blocks: cache_blocks as u32, ..Params::default() };
         self.weights.point(&mut params);
+        params.head_coarse = self.coarse.address;
         self.scratch.point(&mut params);
         params.stop = self.told.at(TOLD_STOP);
         params.told_tokens = self.told.at(TOLD_TOKENS);
@@ -303,6 +325,22 @@ impl Decoder {
     }
 }
 
+/// The head's levels rounded to four bits.
+fn rounded(
+    card: &Card,
+    shape: &Shape,
+    modules: &Arc<CudaModule>,
+    weights: &Weights,
+) -> Result<Bytes, CudaError> {
+    let coarse = card.zeros(shape.coarse_bytes())?;
+    let kernel = modules.load_function("round_rows").doing("finding a kernel")?;
+    let mut launch = card.stream.launch_builder(&kernel);
+    launch.arg(&weights.head.address).arg(&coarse.address);
+    // SAFETY: both are packed matrices of the shape that the kernel was compiled for.
+    unsafe { launch.launch(ROUNDING) }.doing("rounding the head")?;
+    Ok(coarse)
+}
+
 /// What the kernels' `Shared` takes.
 fn shared_bytes(card: &Card, modules: &Arc<CudaModule>) -> Result<u32, CudaError> {
     let global = modules.get_global("shared_bytes", &card.stream).doing("finding a constant")?;
@@ -329,6 +367,7 @@ impl Scratch {
             exchanged: exchanged.into_iter().map(|bytes| card.zeros(bytes)).collect::<Result<_, _>>()?,
             router_sums: card.zeros(8 * ROUTER_SUM_STRIDE * shape.layers * shape.experts)?,
             best: card.zeros(8 * shape.grid)?,
+            bounds: card.zeros(2 * 4 * BOUND_STRIDE)?,
             clocks: card.zeros(8 * MARKS.len())?,
         })
     }
@@ -356,6 +395,7 @@ impl Scratch {
         }
         params.router_sums = self.router_sums.address;
         params.best = self.best.address;
+        params.bounds = self.bounds.address;
         params.clocks = self.clocks.address;
     }
 }

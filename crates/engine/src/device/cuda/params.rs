@@ -13,6 +13,7 @@ pub struct Params {
     pub down_scale: u64,
     pub down_bias: u64,
     pub head: u64,
+    pub head_coarse: u64,
     pub head_scale: u64,
     pub embedding: u64,
     pub router: u64,
@@ -38,6 +39,7 @@ pub struct Params {
     pub inner: u64,
     pub router_sums: u64,
     pub best: u64,
+    pub bounds: u64,
 
     pub told_tokens: u64,
     pub stop: u64,
@@ -60,7 +62,7 @@ pub struct Start {
     pub position: u32,
     pub steps: u32,
     pub counted: u32,
-    pub unused: u32,
+    pub screened: u32, // only the likeliest token is wanted, and no logits
 }
 
 // SAFETY: plain numbers, in the layout of the kernel's argument.

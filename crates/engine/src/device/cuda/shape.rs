@@ -115,6 +115,11 @@ impl Shape {
         (UNIT_TOKENS * (2 * self.head_dim + 2 * scales)).next_multiple_of(LINE_BYTES)
     }
 
+    /// Bytes of the head rounded to four bits.
+    pub fn coarse_bytes(&self) -> usize {
+        self.vocab * self.hidden / 2
+    }
+
     /// Bytes of a cache of so many blocks of tokens.
     pub fn cache_bytes(&self, blocks: usize) -> usize {
         self.layers * blocks * self.kv_heads * (KV_BLOCK_TOKENS / UNIT_TOKENS) * self.unit_bytes()
@@ -141,7 +146,9 @@ impl Shape {
         let queries = 9 * 4 * self.head_dim;
         let attended = if self.gpt_oss { 0 } else { staged(self.q_rows()) };
         let attention = (WARPS + 1) * (group * (2 * self.head_dim + 16) + 64) + queries.max(attended);
-        let scratch = staged(self.hidden.max(self.q_rows())).max(self.used * staged(self.ffn)).max(attention);
+        let vector = staged(self.hidden.max(self.q_rows()));
+        let head = vector + 6 * (self.vocab.div_ceil(TILE_ROWS).div_ceil(self.grid.max(1)) * TILE_ROWS);
+        let scratch = head.max(self.used * staged(self.ffn)).max(attention);
         let slots = WARPS * slots * (piece + 8);
         slots + scratch + 4 * self.hidden + 4 * self.experts + self.sums_bytes() + (3 << 10)
     }

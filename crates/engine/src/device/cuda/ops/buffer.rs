@@ -1,7 +1,7 @@
 //! Activations on the card, with a copy on the host of the rows that the host asks for.
 
 use super::super::{Bytes, Card, CudaError, Doing};
-use cudarc::driver::{CudaContext, CudaStream, result};
+use cudarc::driver::{CudaContext, result};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,28 +59,20 @@ enum Newest {
 pub struct Buffer {
     card: Bytes, // (rows, width) f32
     host: Option<Pinned>,
-    newest: Vec<Cell<Newest>>,            // (rows)
-    away: Option<(u64, Arc<CudaStream>)>, // the card's first row lies there, and is read by that stream
+    newest: Vec<Cell<Newest>>, // (rows)
     pub width: usize,
 }
 
 impl Buffer {
     pub fn new(card: &Card, rows: usize, width: usize) -> Result<Buffer, CudaError> {
         let newest = vec![Cell::new(Newest::Card); rows];
-        Ok(Buffer { card: card.zeros(rows * width * 4)?, host: None, newest, away: None, width })
+        Ok(Buffer { card: card.zeros(rows * width * 4)?, host: None, newest, width })
     }
 
     /// To be written by a kernel, whatever the host had.
     pub fn write_on_card(&mut self) -> u64 {
         self.newest.iter().for_each(|row| row.set(Newest::Card));
-        self.away = None;
         self.card.address
-    }
-
-    /// The first row was written to memory of somebody else, and is there already.
-    pub fn lies_at(&mut self, address: u64, stream: &Arc<CudaStream>) {
-        self.write_on_card();
-        self.away = Some((address, stream.clone()));
     }
 
     /// To be read by a kernel: what the host wrote is brought to the card first. Whether that was needed is told.
@@ -107,7 +99,7 @@ impl Buffer {
 
     /// Where the first row is, for a kernel that reads what a kernel wrote.
     pub fn lies(&self) -> u64 {
-        self.away.as_ref().map_or(self.card.address, |(address, _)| *address)
+        self.card.address
     }
 
     /// Whether the card's values of a row are the newest: the host was not handed them to be written.
@@ -115,12 +107,9 @@ impl Buffer {
         self.newest.get(row).is_some_and(|newest| newest.get() != Newest::Host)
     }
 
-    /// A kernel of the card's own stream changed a row, wherever it lies.
-    pub fn changed_on_card(&mut self, card: &Card, row: usize) {
+    /// A kernel changed a row.
+    pub fn changed_on_card(&mut self, row: usize) {
         self.newest[row].set(Newest::Card);
-        if let Some((_, stream)) = &mut self.away {
-            stream.clone_from(&card.stream);
-        }
     }
 
     /// A row on the host of which only the given columns are brought, if the card's values are newer; else all of it.
@@ -133,25 +122,16 @@ impl Buffer {
         if self.newest[row].get() != Newest::Card {
             return self.row(card, row);
         }
-        let (first, stream) = self.place(card);
         let host = Buffer::on_host(&mut self.host, card, self.newest.len() * self.width)?;
         let values = &mut host.values_mut()[row * self.width..][..self.width];
         for part in parts {
-            let from = first + 4 * (row * self.width + part.start) as u64;
+            let from = self.card.address + 4 * (row * self.width + part.start) as u64;
             // SAFETY: a part of a row on both sides.
-            unsafe { result::memcpy_dtoh_async(&mut values[part], from, stream.cu_stream()) }
+            unsafe { result::memcpy_dtoh_async(&mut values[part], from, card.stream.cu_stream()) }
                 .doing("copying from the card")?;
         }
-        stream.synchronize().doing("waiting for the card")?;
+        card.finish()?;
         Ok(values)
-    }
-
-    /// Where the card's first row is, and the stream that reads it.
-    fn place(&self, card: &Card) -> (u64, Arc<CudaStream>) {
-        match &self.away {
-            Some((address, stream)) => (*address, stream.clone()),
-            None => (self.card.address, card.stream.clone()),
-        }
     }
 
     fn on_host<'a>(
@@ -168,17 +148,18 @@ impl Buffer {
 
     /// A row on the host, once the stream is done. It is the caller's to write.
     pub fn row(&mut self, card: &Card, row: usize) -> Result<&mut [f32], CudaError> {
-        let (first, stream) = self.place(card);
+        let first = self.card.address;
         let host = Buffer::on_host(&mut self.host, card, self.newest.len() * self.width)?;
         let values = &mut host.values_mut()[row * self.width..][..self.width];
         if self.newest[row].get() == Newest::Card {
             // SAFETY: a row on both sides.
             unsafe {
-                result::memcpy_dtoh_async(values, first + 4 * (row * self.width) as u64, stream.cu_stream())
+                let from = first + 4 * (row * self.width) as u64;
+                result::memcpy_dtoh_async(values, from, card.stream.cu_stream())
             }
             .doing("copying from the card")?;
         }
-        stream.synchronize().doing("waiting for the card")?;
+        card.finish()?;
         self.newest[row].set(Newest::Host);
         Ok(values)
     }

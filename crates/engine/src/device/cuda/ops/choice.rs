@@ -111,18 +111,14 @@ impl Cuda {
         unsafe { self.kernels.best.launch(&self.card, grid, [arg(&logits), arg(&width), arg(&ranks)]) }
     }
 
-    /// Changes a row on the card, and finds its likeliest token anew. Not if the host has the row, or if steps run ahead: then
-    /// the card has no room for another kernel, and the host has the time. Whether it was done is told.
+    /// Changes a row on the card, and finds its likeliest token anew. Not if the host has the row. Whether it was done is told.
     pub(super) fn try_change(
         &mut self,
         logits: &mut Buffer,
         row: usize,
         change: &Change<'_>,
     ) -> Result<bool, CudaError> {
-        if self.runs_ahead() {
-            self.wait_for_step()?;
-            return Ok(false);
-        }
+        self.bring_logits();
         if self.decoded_alone && self.choice.is_blank() {
             self.choice.told(1);
         }
@@ -146,7 +142,7 @@ impl Cuda {
         // stream is done. No launch that still writes the row runs: what follows it waits.
         unsafe { self.kernels.change.launch(&self.card, Grid::rows(blocks, CHANGE_THREADS), args) }?;
         self.rank(address, vocab, row, 1)?;
-        logits.changed_on_card(&self.card, row);
+        logits.changed_on_card(row);
         (self.choice.behind, self.choice.scale) = (true, None);
         Ok(true)
     }
@@ -174,8 +170,8 @@ impl Cuda {
         scale: f32,
         chunks: &mut Vec<Chunk>,
     ) -> Result<Option<f32>, CudaError> {
-        // A card that runs ahead is busy with what comes next.
-        if self.runs_ahead() || !logits.is_on_card(row) {
+        self.bring_logits();
+        if !logits.is_on_card(row) {
             return Ok(None);
         }
         let (address, vocab) = (logits.lies(), logits.width);
@@ -211,7 +207,11 @@ impl Cuda {
         Ok(Some(best))
     }
 
-    fn runs_ahead(&self) -> bool {
-        matches!(&self.alone, Way::On(alone) if self.decoded_alone && alone.runs_ahead())
+    /// What a token alone may have left out is made up for, if it was the last batch.
+    pub(super) fn bring_logits(&mut self) {
+        if let (true, Way::On(alone)) = (self.decoded_alone, &mut self.alone) {
+            let done = alone.bring_logits();
+            self.note(done);
+        }
     }
 }

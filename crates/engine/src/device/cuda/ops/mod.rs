@@ -656,7 +656,8 @@ impl Device for Cuda {
         })
     }
 
-    fn read_chunks<'a>(&self, buffer: &'a mut Buffer, row: usize, wanted: &[u32]) -> &'a mut [f32] {
+    fn read_chunks<'a>(&mut self, buffer: &'a mut Buffer, row: usize, wanted: &[u32]) -> &'a mut [f32] {
+        self.bring_logits();
         let width = buffer.width;
         let parts =
             wanted.iter().map(|&chunk| chunk as usize * CHUNK..((chunk as usize + 1) * CHUNK).min(width));
@@ -679,7 +680,8 @@ impl Device for Cuda {
         self.failed.take().map_or(Ok(()), |error| Err(failed(error)))
     }
 
-    fn read<'a>(&self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
+    fn read<'a>(&mut self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
+        self.bring_logits();
         buffer.row(&self.card, row).unwrap_or_else(|error| {
             self.note(Err(error));
             &mut []

@@ -117,6 +117,12 @@ impl Ahead {
         self.table.extend_from_slice(one.table);
     }
 
+    /// Steps ahead leave no logits: where these are wanted, as many tokens as ever have to be the likeliest ones before the next launch
+    /// goes ahead.
+    pub fn logits_wanted(&mut self) {
+        self.hits = 0;
+    }
+
     /// A step was taken, and `follows` is what the launch goes on with.
     pub fn took(&mut self, follows: Option<u32>) {
         (self.taken, self.follows) = (self.taken + 1, follows);
@@ -220,6 +226,17 @@ mod tests {
         assert!(nexts[..hits].iter().all(|next| *next == Next::Begin { steps: 1 }));
         assert_eq!(nexts[hits], Next::Begin { steps: 36 - hits });
         assert_eq!(nexts[hits + 1..], [1, 2, 3].map(|step| Next::UnderWay { step }));
+    }
+
+    #[test]
+    fn nothing_is_begun_ahead_of_who_wants_logits() {
+        let (mut ahead, hits) = (Ahead::default(), ALONE_HITS_BEFORE_AHEAD);
+        for position in 60..60 + 2 * hits {
+            assert_eq!(go(&mut ahead, 9, position, 1), [Next::Begin { steps: 1 }]);
+            ahead.logits_wanted();
+        }
+        let nexts = go(&mut ahead, 9, 60 + 2 * hits, hits);
+        assert!(matches!(nexts[hits - 1], Next::Begin { steps } if steps > 1));
     }
 
     #[test]

@@ -17,14 +17,11 @@ use super::buffer::Buffer;
 use super::kernels::RepackKernels;
 use super::{Cuda, GIB};
 use crate::batch::Batch;
-use crate::limits::ALONE_STEPS_AHEAD_MAX;
 use crate::model::Whole;
 use crate::model::config::Config;
 use book::{Ahead, Mirror, Next, One};
-use cudarc::driver::CudaStream;
 use repack::Repack;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 /// Memory that stays free beside it.
@@ -37,14 +34,14 @@ pub struct Alone {
     params: Params,
     weight_bytes: usize,
     cache: Bytes,
-    list: Bytes,              // blocks to bring
-    table: Bytes,             // of the sequence
-    held: Vec<u32>,           // what `table` has
-    logits: Bytes,            // (ALONE_STEPS_AHEAD_MAX, vocab)
-    reading: Arc<CudaStream>, // logits are read while steps go on
+    list: Bytes,    // blocks to bring
+    table: Bytes,   // of the sequence
+    held: Vec<u32>, // what `table` has
     mirror: Mirror,
     ahead: Ahead,
     missing: Vec<u32>,
+    last: (u32, usize),     // token and position of the step that was begun last
+    screened: bool,         // it leaves no logits
     awaited: Option<usize>, // the step that was begun for the last pass, until it is over
     best: Option<u32>,      // the likeliest token of the last pass, if that was one of these
     stopping: bool,         // the launch was told to end, and may not have yet
@@ -68,8 +65,7 @@ impl Alone {
         shape.wide_stages = repack::wide_stages(&shape, model)?;
         let blocks = paged.blocks();
         let (weights, cache) = (repack::bytes(&shape, model)?, shape.cache_bytes(blocks));
-        let logits = ALONE_STEPS_AHEAD_MAX * shape.vocab * 4;
-        let (need, free) = (weights + cache + logits + SPARE_BYTES, card.memory()?.0);
+        let (need, free) = (weights + cache + SPARE_BYTES, card.memory()?.0);
         if need > free {
             let problem = format!(
                 "its weights and KV once more take {:.1} GiB, and {:.1} GiB are free",
@@ -84,12 +80,8 @@ impl Alone {
         let mut decoder = Decoder::new(card.clone(), shape.clone(), &build, |_, _, _| Ok(packed))?;
         let cache = card.zeros(cache)?;
         let (list, table) = (card.zeros(4 * blocks)?, card.zeros(4 * blocks)?);
-        let logits = card.zeros(logits)?;
-        let params = Params {
-            paged: paged.address(),
-            logits: logits.address,
-            ..decoder.params(cache.address, table.address, blocks)
-        };
+        let params =
+            Params { paged: paged.address(), ..decoder.params(cache.address, table.address, blocks) };
         decoder.set(params)?;
         Ok(Alone {
             params,
@@ -98,11 +90,11 @@ impl Alone {
             list,
             table,
             held: Vec::with_capacity(blocks),
-            logits,
-            reading: card.context.new_stream().doing("making a stream")?,
             mirror: Mirror::new(blocks),
             ahead: Ahead::default(),
             missing: Vec::with_capacity(blocks),
+            last: (0, 0),
+            screened: false,
             awaited: None,
             best: None,
             stopping: false,
@@ -114,16 +106,11 @@ impl Alone {
 
     /// Bytes that it takes on the card.
     pub fn bytes(&self) -> usize {
-        self.weight_bytes + self.cache.len() + self.logits.len()
+        self.weight_bytes + self.cache.len()
     }
 
     pub fn best(&self) -> Option<u32> {
         self.best
-    }
-
-    /// Whether steps are under way that nobody asked for yet.
-    pub fn runs_ahead(&self) -> bool {
-        self.ahead.left() > usize::from(self.awaited.is_some())
     }
 
     /// The general path computes this batch.
@@ -146,9 +133,10 @@ impl Alone {
         }
     }
 
-    /// Begins to compute a batch, if it is one row. Whether it is is told; its logits can be read from the buffer once it is over.
+    /// Begins to compute a batch, if it is one row. Whether it is is told. Who wants its logits has to bring them first.
     pub fn forward(&mut self, batch: &Batch, logits: &mut Buffer) -> Result<bool, CudaError> {
         let Some(one) = One::of(batch) else { return Ok(false) };
+        self.params.logits = logits.write_on_card();
         let step = match self.ahead.next(&one) {
             Next::UnderWay { step } => step,
             Next::Begin { steps } => {
@@ -156,12 +144,23 @@ impl Alone {
                 0
             }
         };
-        self.awaited = Some(step);
+        (self.awaited, self.last) = (Some(step), (one.token, one.position));
         self.mirror.decoded(&one);
         self.steps += 1;
-        let row = self.logits.address + (step * self.decoder.shape.vocab * 4) as u64;
-        logits.lies_at(row, &self.reading);
         Ok(true)
+    }
+
+    /// Sees to it that the last step leaves its logits in the buffer. Steps ahead leave none: such a step is taken again, and none are
+    /// begun ahead of who may want their logits as well.
+    pub fn bring_logits(&mut self) -> Result<(), CudaError> {
+        self.ahead.logits_wanted();
+        if !self.screened {
+            return Ok(());
+        }
+        let (over, (token, position), table) = (self.awaited.is_none(), self.last, self.held.clone());
+        self.begin(&One { token, position, table: &table }, 1)?;
+        self.awaited = Some(0);
+        if over { self.finish() } else { Ok(()) }
     }
 
     /// Waits for the step that was begun, if it is not over.
@@ -200,8 +199,10 @@ impl Alone {
             token: one.token,
             position: one.position as u32,
             steps: steps as u32,
+            screened: u32::from(steps > 1),
             ..Start::default()
         })?;
+        self.screened = steps > 1;
         self.ahead.begun(one, steps);
         self.begun += steps as u64;
         Ok(())

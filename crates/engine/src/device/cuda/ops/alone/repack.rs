@@ -95,7 +95,7 @@ pub fn bytes(shape: &Shape, model: &Model<'_>) -> Result<usize, CudaError> {
     let vectors =
         2 * shape.qkv_rows() + 5 * hidden + 2 * ffn + heads + 2 * head_dim + experts + expert_biases;
     let router = if shape.routed { 2 * experts * hidden } else { 0 };
-    let mut bytes = vocab * (Packing::Rows8.bytes(1, hidden) + 4 + 2 * hidden);
+    let mut bytes = vocab * (Packing::Rows8.bytes(1, hidden) + 4 + 2 * hidden) + shape.coarse_bytes();
     for (attention, ffn) in &model.layers {
         let packed: usize = stacked(shape, attention, ffn)?.iter().map(Stacked::bytes).sum();
         bytes += packed + router + 4 * vectors;
