@@ -26,6 +26,9 @@ use std::sync::atomic::{Ordering, fence};
 
 /// Memory that stays free beside it.
 const SPARE_BYTES: usize = 1 << 30;
+/// Of the head rounded to four bits. A smaller one is soon read whole; and where x has few values that count, many of its rows
+/// have to be looked at again.
+const SCREENED_BYTES_MIN: usize = 32 << 20;
 /// How often the host looks for a step's token before it asks whether the card still works.
 const LOOKS: usize = 4096;
 
@@ -41,7 +44,7 @@ pub struct Alone {
     ahead: Ahead,
     missing: Vec<u32>,
     last: (u32, usize),     // token and position of the step that was begun last
-    screened: bool,         // it leaves no logits
+    silent: bool,           // it leaves no logits
     awaited: Option<usize>, // the step that was begun for the last pass, until it is over
     best: Option<u32>,      // the likeliest token of the last pass, if that was one of these
     stopping: bool,         // the launch was told to end, and may not have yet
@@ -94,7 +97,7 @@ impl Alone {
             ahead: Ahead::default(),
             missing: Vec::with_capacity(blocks),
             last: (0, 0),
-            screened: false,
+            silent: false,
             awaited: None,
             best: None,
             stopping: false,
@@ -154,7 +157,7 @@ impl Alone {
     /// begun ahead of who may want their logits as well.
     pub fn bring_logits(&mut self) -> Result<(), CudaError> {
         self.ahead.logits_wanted();
-        if !self.screened {
+        if !self.silent {
             return Ok(());
         }
         let (over, (token, position), table) = (self.awaited.is_none(), self.last, self.held.clone());
@@ -193,16 +196,19 @@ impl Alone {
             self.held.truncate(same);
             self.held.extend_from_slice(&one.table[same..]);
         }
-        self.decoder.set(self.params)?;
+        let silent = steps > 1;
+        let logits = if silent { 0 } else { self.params.logits };
+        self.decoder.set(Params { logits, ..self.params })?;
+        let screened = silent && self.decoder.shape.coarse_bytes() >= SCREENED_BYTES_MIN;
         self.decoder.begin(Start {
             forced_count: 1,
             token: one.token,
             position: one.position as u32,
             steps: steps as u32,
-            screened: u32::from(steps > 1),
+            screened: u32::from(screened),
             ..Start::default()
         })?;
-        self.screened = steps > 1;
+        self.silent = silent;
         self.ahead.begun(one, steps);
         self.begun += steps as u64;
         Ok(())
