@@ -136,7 +136,7 @@ impl Decoder {
         let scratch = Scratch::new(&card, &shape)?;
         let told = Mapped::new(&card, TOLD_TOKENS + STEPS_MAX)?;
         let params = Params::default();
-        let decoder = Decoder {
+        Ok(Decoder {
             shape,
             card,
             modules,
@@ -148,8 +148,7 @@ impl Decoder {
             told,
             params,
             counted: 0,
-        };
-        Ok(decoder)
+        })
     }
 
     pub fn card(&self) -> &Card {

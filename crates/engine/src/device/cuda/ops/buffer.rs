@@ -148,16 +148,13 @@ impl Buffer {
 
     /// A row on the host, once the stream is done. It is the caller's to write.
     pub fn row(&mut self, card: &Card, row: usize) -> Result<&mut [f32], CudaError> {
-        let first = self.card.address;
+        let from = self.card.address + 4 * (row * self.width) as u64;
         let host = Buffer::on_host(&mut self.host, card, self.newest.len() * self.width)?;
         let values = &mut host.values_mut()[row * self.width..][..self.width];
         if self.newest[row].get() == Newest::Card {
             // SAFETY: a row on both sides.
-            unsafe {
-                let from = first + 4 * (row * self.width) as u64;
-                result::memcpy_dtoh_async(values, from, card.stream.cu_stream())
-            }
-            .doing("copying from the card")?;
+            unsafe { result::memcpy_dtoh_async(values, from, card.stream.cu_stream()) }
+                .doing("copying from the card")?;
         }
         card.finish()?;
         self.newest[row].set(Newest::Host);

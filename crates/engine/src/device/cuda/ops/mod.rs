@@ -420,20 +420,14 @@ impl Cuda {
 
     /// Waits for the logits, as they were changed. Steps that run ahead are not waited for.
     fn wait_for_batch(&mut self) -> Result<(), CudaError> {
-        self.wait_for_step()?;
+        if let (true, Way::On(alone)) = (self.decoded_alone, &mut self.alone) {
+            alone.finish()?;
+        }
         let brought = self.choice.bring(&self.card)?;
         if brought || !self.decoded_alone {
             self.card.finish()?;
         }
         Ok(())
-    }
-
-    /// Waits for the step of a token alone, if that was the last batch.
-    fn wait_for_step(&mut self) -> Result<(), CudaError> {
-        match &mut self.alone {
-            Way::On(alone) if self.decoded_alone => alone.finish(),
-            _ => Ok(()),
-        }
     }
 
     /// Takes all scratch that batches of `rows` rows need.
