@@ -12,6 +12,7 @@ pub struct Batch {
     pub spans: Vec<Span>,     // (sequences)
     pub blocks: Vec<u32>,     // KV block tables of all spans, one after the other
     pub logit_rows: Vec<u32>, // rows whose logits are wanted, ascending
+    pub greedy: bool, // of their logits the largest, as far as is known: others may be asked for, at a price
 }
 
 /// The consecutive rows of one sequence.
@@ -36,6 +37,7 @@ impl Batch {
         self.spans.clear();
         self.blocks.clear();
         self.logit_rows.clear();
+        self.greedy = false;
     }
 
     /// Appends `tokens` of one sequence, the first of them at `position`, over the block table `blocks`.

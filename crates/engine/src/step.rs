@@ -165,6 +165,7 @@ impl Engine {
 
     fn fill_batch(&mut self, events: &mut Vec<Event>) {
         self.batch.clear();
+        self.batch.greedy = self.plan.work.iter().all(|work| self.may_take_best(work.slot));
         for (index, work) in self.plan.work.iter().enumerate() {
             let sequence = self.scheduler.sequence(work.slot);
             let (from, lease) = (sequence.lease.computed, &sequence.lease);
@@ -370,5 +371,6 @@ fn empty_batch(limits: Limits) -> Batch {
         spans: Vec::with_capacity(limits.seats),
         blocks: Vec::with_capacity(blocks * limits.seats),
         logit_rows: Vec::with_capacity(BATCH_LOGIT_ROWS_MAX),
+        greedy: false,
     }
 }

@@ -53,7 +53,7 @@ impl Floor {
         Floor {
             read,
             int8,
-            weights: held.bytes as f64 + share * held.expert_bytes as f64,
+            weights: (held.bytes - held.passed_over) as f64 + share * held.expert_bytes as f64,
             kv: Kv::of(config, kv_head_bytes),
             operations: 2.0 * (values - head),
         }

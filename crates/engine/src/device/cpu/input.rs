@@ -58,8 +58,35 @@ impl InputMemory {
         })
     }
 
-    pub fn capacity(&self) -> usize {
-        self.together
+    /// Where products of `count` rows of `cols` values find them.
+    pub fn places(&mut self, count: usize, cols: usize) -> Places<'_> {
+        let InputMemory { values, small, large, together } = self;
+        assert!(count * cols <= *together, "the input memory is too small for {count} x {cols}");
+        let first = Input {
+            values: values.as_mut_ptr(),
+            small: small.as_mut_ptr(),
+            large: large.as_mut_ptr(),
+            memory: PhantomData,
+        };
+        let own = (count * cols <= OWN_VALUES_MAX).then(|| first.after(*together));
+        Places { together: first, own }
+    }
+}
+
+/// Where the input of a product lies.
+#[derive(Clone, Copy)]
+pub struct Places<'a> {
+    together: Input<'a>,
+    own: Option<Input<'a>>, // of the first thread, where each makes its own
+}
+
+// SAFETY: the inputs are written in disjoint pieces, and read after a barrier or by whoever wrote them.
+unsafe impl Sync for Places<'_> {}
+
+impl<'a> Places<'a> {
+    /// Where this thread finds it.
+    pub fn of(&self, worker: Worker<'_>) -> Input<'a> {
+        self.own.map_or(self.together, |own| own.after(worker.index * OWN_VALUES_MAX))
     }
 }
 
@@ -118,12 +145,10 @@ pub struct Prepare<'a> {
     pub cols: usize,
     pub norm: Option<(&'a [f32], f32)>, // weights and epsilon
     pub needs: Needs,
-    together: Input<'a>,
-    own: Input<'a>, // of the first thread
+    pub places: Places<'a>,
 }
 
-// SAFETY: `source` is only read while a job runs, and the inputs are written in disjoint pieces, and read after a barrier or by
-// whoever wrote them.
+// SAFETY: `source` is only read while a job runs; the rest is shared as it is.
 unsafe impl Sync for Prepare<'_> {}
 
 impl<'a> Prepare<'a> {
@@ -137,20 +162,8 @@ impl<'a> Prepare<'a> {
         norm: Option<(&'a [f32], f32)>,
         needs: Needs,
     ) -> Prepare<'a> {
-        assert!(count * cols <= memory.capacity(), "the input memory is too small for {count} x {cols}");
-        let InputMemory { values, small, large, together } = memory;
-        let input = Input {
-            values: values.as_mut_ptr(),
-            small: small.as_mut_ptr(),
-            large: large.as_mut_ptr(),
-            memory: PhantomData,
-        };
-        let own = input.after(*together);
-        Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, needs, together: input, own }
-    }
-
-    fn is_own(&self) -> bool {
-        self.count * self.cols <= OWN_VALUES_MAX
+        let places = memory.places(count, cols);
+        Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, needs, places }
     }
 
     /// Makes the input, each thread for itself or all of them together, and waits until it is whole.
@@ -159,7 +172,7 @@ impl<'a> Prepare<'a> {
     /// All threads of a job call this once.
     pub unsafe fn run(&self, worker: Worker<'_>) -> Input<'a> {
         let input = self.input(worker);
-        if self.is_own() {
+        if self.places.own.is_some() {
             for row in 0..self.count {
                 self.isa.run(PrepareRow { prepare: self, input, row, start: 0, end: self.cols });
             }
@@ -180,10 +193,7 @@ impl<'a> Prepare<'a> {
 
     /// Where this thread finds the input that [`Prepare::run`] made, then and in jobs that need the same of the same rows.
     pub fn input(&self, worker: Worker<'_>) -> Input<'a> {
-        match self.is_own() {
-            true => self.own.after(worker.index * OWN_VALUES_MAX),
-            false => self.together,
-        }
+        self.places.of(worker)
     }
 }
 

@@ -19,6 +19,7 @@ mod mixture;
 mod pack;
 #[allow(clippy::type_complexity, reason = "a job is a borrowed closure behind a raw pointer, in one place")]
 mod pool;
+mod screen;
 mod simd;
 
 pub use cores::default_threads;
@@ -29,6 +30,7 @@ pub use simd::Isa;
 use super::{Activation, Attention, Device, DeviceError, Head, Mixture, Mlp, Norm};
 use crate::batch::Batch;
 use crate::load::Tensor;
+use crate::model::Whole;
 use crate::model::config::{Config, Rope};
 use attend::AttendJob;
 use attention::{CHUNK, Partial, Scratch, TILE};
@@ -41,6 +43,7 @@ use memory::{Arena, Memory, Shared};
 use mixture::MixtureScratch;
 use pack::Packed;
 use pool::{Pool, Worker};
+use screen::Screen;
 use simd::LANES;
 
 /// Gate and up values that a thread has room for, for each row of the largest batch.
@@ -61,6 +64,7 @@ pub struct Cpu {
     mixture: MixtureScratch,
     widest: Widest,
     held: Held,
+    screen: Option<Screen>,
 }
 
 /// The weights that products read.
@@ -68,6 +72,7 @@ pub struct Cpu {
 pub struct Held {
     pub bytes: usize,
     pub values: usize,
+    pub passed_over: usize,  // of these bytes, for a token that is the likeliest
     pub expert_bytes: usize, // of all experts together, not among the others
     pub expert_values: usize,
 }
@@ -129,6 +134,7 @@ impl Cpu {
             mixture: MixtureScratch::default(),
             widest: Widest::default(),
             held: Held::default(),
+            screen: None,
         })
     }
 }
@@ -280,6 +286,7 @@ impl Device for Cpu {
     }
 
     fn begin(&mut self, rope: &Rope, batch: &Batch) {
+        self.screen.iter_mut().for_each(Screen::forget);
         let Angles { cos, sin, pairs } = &mut self.angles;
         *pairs = Some(rope.pairs);
         cos.clear();
@@ -437,6 +444,11 @@ impl Device for Cpu {
         let prepare =
             Prepare::new(isa, &mut self.inputs, &x.values, from, rows, x.width, norm, w.matrix.needs());
         let output = logits.output();
+        if let Some(screen) = self.screen.as_mut().filter(|_| batch.greedy && rows == 1)
+            && screen.find(&mut self.pool, isa, &prepare, output.base)
+        {
+            return;
+        }
         self.pool.run(|worker| {
             // SAFETY: the input is whole when it is read; panels are disjoint.
             unsafe {
@@ -446,8 +458,21 @@ impl Device for Cpu {
         });
     }
 
+    fn alone_ready(&mut self, model: &Whole<'_, Cpu>, _: &Config, _: &Cache) {
+        self.screen = Screen::of(&model.head.matrix.parts, &mut self.pool);
+        self.held.passed_over = self.screen.as_ref().map_or(0, Screen::saved);
+    }
+
+    fn best(&mut self, logits: &Buffer, row: usize) -> Option<u32> {
+        self.screen.as_ref()?.best(logits.row(row).as_ptr())
+    }
+
     fn read<'a>(&mut self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
-        &mut buffer.values[row * buffer.width..][..buffer.width]
+        let values = &mut buffer.values[row * buffer.width..][..buffer.width];
+        if let Some(screen) = &mut self.screen {
+            screen.make_logits(&mut self.pool, self.isa, &self.inputs.places(1, screen.cols()), values);
+        }
+        values
     }
 
     fn copy_block(&mut self, cache: &mut Cache, from: u32, to: u32) {

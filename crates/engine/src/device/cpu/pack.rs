@@ -7,7 +7,7 @@ use super::simd;
 use crate::device::DeviceError;
 use crate::load::Tensor;
 pub(crate) use crate::quant::panels::with_packing;
-pub use crate::quant::panels::{BLOCK, LARGE_BLOCK, Packing, ScaleKind, Stripe};
+pub use crate::quant::panels::{BLOCK, LARGE_BLOCK, Packing, Q6K, ScaleKind, Stripe};
 use crate::quant::panels::{LANES, Packer, is_sound, panel_bytes};
 use crate::quant::{Format, quantize_row};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const _: () = assert!(LANES == simd::LANES);
 
 /// One tensor, packed. Rows past the last are zero.
+#[derive(Clone)]
 pub struct Packed {
     pub format: Format, // FP8 becomes Q8_0, the nearest that takes no more room
     pub rows: usize,
@@ -107,6 +108,10 @@ impl Packed {
     #[inline(always)]
     pub fn panel(&self, index: usize) -> *const u8 {
         self.data[index * self.stride + self.start..].as_ptr()
+    }
+
+    pub fn panel_bytes(&self, index: usize) -> &[u8] {
+        &self.data[index * self.stride + self.start..][..self.panel_bytes]
     }
 }
 

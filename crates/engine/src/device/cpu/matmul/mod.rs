@@ -4,6 +4,8 @@
 //! together, so a token's result does not depend on what else is in the batch, bit for bit.
 
 mod blocks;
+mod bounds;
+mod coarse;
 mod floats;
 mod supers;
 mod units;
@@ -14,6 +16,8 @@ use super::pack::{Packed, Packing, Stripe, with_packing};
 use super::simd::{Isa, Kernel, LANES, Simd, prefetch_once};
 use crate::quant::Format;
 use blocks::Blocks;
+pub use bounds::{BoundPanel, Bounds};
+pub use coarse::{Coarse, GROUP};
 use floats::{Bf16, F16, F32, Floats};
 use std::marker::PhantomData;
 use std::ops::Range;
