@@ -250,7 +250,17 @@ __device__ inline u32 inner_half(float value) {
 // Functions of their own, not inlined: the compiler then gives each all registers, instead of carrying what one stage could
 // share with another through all of them. What is known before a stage's input is asked for before it.
 
-// x = embedding of the token; and what depends on its position alone
+// What depends on a token's position alone. By two warps or more, of which this is `thread`.
+__device__ inline void prepare_position(int position, int thread) {
+    if (thread < HALF_DIM) {
+        float sine, cosine;
+        sincosf((float)position * params.frequencies[thread], &sine, &cosine);
+        shared.turns[thread] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
+    }
+    if (thread < Split::KINDS) shared.splits[thread].find(position, thread);
+}
+
+// x = embedding of the token
 __noinline__ __device__ void begin() {
     if (threadIdx.x == 0) {
         written_for_copies();
@@ -264,12 +274,6 @@ __noinline__ __device__ void begin() {
     }
     squares = block_sum_max(shared.of_warps, squares, 0.f).x;
     if (threadIdx.x == 0) shared.norm_scale = norm_scale(squares);
-    if (threadIdx.x < HALF_DIM) {
-        float sine, cosine;
-        sincosf((float)now().position * params.frequencies[threadIdx.x], &sine, &cosine);
-        shared.turns[threadIdx.x] = make_float2(cosine * params.rope_magnitude, sine * params.rope_magnitude);
-    }
-    if (threadIdx.x < Split::KINDS) shared.splits[threadIdx.x].find(now().position, threadIdx.x);
     block_sync();
     mark(EMBED);
 }
@@ -461,6 +465,13 @@ __device__ inline Best multiply_head(float unit, u32 step) {
     return best;
 }
 
+// Asks for what the next token begins with if this is it, to be near by then.
+__device__ inline void ask_for_embedding(int row) {
+    constexpr int LINE = 128 / sizeof(u16);
+    const u16* embedding = params.embedding + (size_t)row * HIDDEN;
+    for (int i = lane_id() * LINE; i < HIDDEN; i += LANES * LINE) asm volatile("prefetch.global.L2 [%0];" ::"l"(embedding + i));
+}
+
 // The same, found among the few rows that the rounded levels leave, which are half of the bytes. By these a logit is off by
 // `reach` times the row's scale at most.
 __device__ inline Best screen_head(float unit, float reach, u32 counted) {
@@ -488,6 +499,7 @@ __device__ inline Best screen_head(float unit, float reach, u32 counted) {
     Best best;
     for (u32 i = warp_id(); i < found.count; i += WARPS) {
         const int row = first_row + found.rows[i];
+        ask_for_embedding(row);
         best.take(Best(row_product(row, found.vector.values[0]) * unit * params.head_scale[row], row));
     }
     return best;
@@ -530,6 +542,8 @@ __device__ inline Best best_of_grid(Best best, u32 step, u32 stop) {
         best = wait_for_all(step);
         __threadfence();
         if (lane_id() == 0) shared.best[WARPS] = best.word;
+    } else {
+        prepare_position(now().position + 1, threadIdx.x - LANES); // while the first warp waits
     }
     block_sync();
     return Best(shared.best[WARPS]);
@@ -584,6 +598,7 @@ __device__ inline void prepare_block(const Start& start) {
         copy_barriers_ready();
     }
     shared.plan.make();
+    if (warp_id() < WARPS) prepare_position(start.position, threadIdx.x);
     __syncthreads();
 }
 
