@@ -4,7 +4,7 @@ use super::super::CudaError;
 use super::kernels::{Grid, arg};
 use super::layout::{TILE_ROWS, UNIT_COLS};
 use super::product::{Target, Weights};
-use super::{Buffer, Cuda, Prepared, Vector};
+use super::{Buffer, Cuda, Prepared, RANGES, Vector};
 use crate::device::{Activation, Mixture};
 
 const ROWS_MAX: usize = 8;
@@ -13,8 +13,10 @@ const SLOTS_MAX: usize = 32;
 const EXPERTS_MAX: usize = 256;
 /// A range of a row is in the registers of a warp.
 const FFN_MAX: usize = 4096;
-/// How many blocks are there, and how often all were.
-pub const MEETING_BYTES: usize = 8;
+/// Groups of warps in a block, each with a ring of slots for its weights.
+const GROUPS: usize = 2;
+/// With fewer, nothing would be on its way while the rest is multiplied.
+const RING_SLOTS_MIN: usize = 3;
 
 /// `Blend` of `blend.cu`.
 #[repr(C)]
@@ -25,8 +27,8 @@ struct Args {
     x_factors: u64,
     logits: u64,
     hidden: u64,
+    halves: u64,
     shares: u64,
-    meeting: u64,
     rows: i32,
     used: i32,
     x_stride: i32,
@@ -37,6 +39,24 @@ struct Args {
     clamped: i32,
     units: [i32; 2],
     tiles: [i32; 2],
+    slots: i32,
+    slot_units: i32,
+    hidden_words: i32,
+    unused: i32,
+}
+
+/// Two halves of so many words, and the word that says which one's turn it is.
+pub(super) struct HiddenWords {
+    words: u64,
+    each: usize,
+    halves: u64,
+}
+
+/// A group's ring, and the shared memory of a block with it.
+struct Ring {
+    slots: usize,
+    slot_units: usize,
+    shared: usize,
 }
 
 fn address(vector: Option<&Vector>) -> u64 {
@@ -44,13 +64,17 @@ fn address(vector: Option<&Vector>) -> u64 {
 }
 
 impl Cuda {
-    /// The shared memory of a block, if the kernel takes such a mixture.
-    fn blend_bytes(&self, w: &Mixture<Cuda>, x: &Buffer, rows: usize) -> Option<usize> {
+    /// The rings of a block, if the kernel takes such a mixture.
+    fn blend_ring(&self, w: &Mixture<Cuda>, x: &Buffer, rows: usize) -> Option<Ring> {
         let layout = w.gate.part.plan.layout;
         let ffn = w.gate.part.rows;
-        let stages = self.kernels.products(layout).blend_stage_bytes;
-        let row_bytes = (x.width.max(ffn).next_multiple_of(UNIT_COLS) + 8) * 2 + self.kernels.blend_row_bytes;
-        let bytes = rows * row_bytes + stages;
+        let kernel = &self.kernels.products(layout).blend;
+        let cols = x.width.max(ffn).next_multiple_of(UNIT_COLS);
+        let slot_units = (cols / UNIT_COLS * kernel.ranges).div_ceil(RANGES);
+        let slot_bytes = GROUPS * slot_units * kernel.unit_bytes;
+        let row_bytes = rows * ((cols + 8) * 2 + self.kernels.blend_row_bytes);
+        let left = self.kernels.several_bytes_max.saturating_sub(row_bytes);
+        let slots = (left / slot_bytes).min(self.kernels.blend_slots_max);
         let fits = rows <= ROWS_MAX
             && rows * w.used <= SLOTS_MAX.min(self.card.multiprocessors)
             && w.router.rows <= EXPERTS_MAX
@@ -58,8 +82,8 @@ impl Cuda {
             && x.width.is_multiple_of(4)
             && ffn.is_multiple_of(4)
             && ffn <= FFN_MAX
-            && bytes <= self.kernels.several_bytes_max;
-        fits.then_some(bytes)
+            && slots >= RING_SLOTS_MIN;
+        fits.then_some(Ring { slots, slot_units, shared: row_bytes + slots * slot_bytes })
     }
 
     /// A whole mixture, if there are few rows. Whether there are is told.
@@ -69,7 +93,7 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<bool, CudaError> {
-        let Some(shared) = self.blend_bytes(w, x, rows) else { return Ok(false) };
+        let Some(ring) = self.blend_ring(w, x, rows) else { return Ok(false) };
         let inputs = self.inputs(rows, x.width)?;
         let logits = self.scratch.router.at(&self.card, rows * w.router.rows * 4)?;
         if !self.held_routed(w, (x, rows), inputs, logits)? {
@@ -78,27 +102,37 @@ impl Cuda {
         (self.prepared, self.measured) = (None, None);
         let shares = self.scratch.shares.at(&self.card, rows * w.used * 4)?;
         let out = self.scratch.down.at(&self.card, rows * w.used * x.width * 4)?;
-        let args = self.blend_args(w, (x, rows), inputs, (logits, shares, out))?;
-        let grid = Grid::rows(self.card.multiprocessors, self.kernels.several_threads);
-        let kernel = &self.kernels.products(w.gate.part.plan.layout).blend;
+        let hidden = self.hidden_words(w.gate.part.rows)?;
+        let args = self.blend_args(w, (x, rows), (inputs, &ring), hidden, [logits, shares, out]);
+        let grid = Grid::rows(self.card.multiprocessors, self.kernels.blend_threads);
+        let kernel = &self.kernels.products(w.gate.part.plan.layout).blend.kernel;
         // SAFETY: `Args` is the kernel's struct; its addresses are of weights, inputs and outputs of these shapes. A block fits on
         // each multiprocessor, so those that wait for one another are there at once.
-        unsafe { kernel.launch_with(&self.card, grid, shared, [arg(&args)]) }?;
+        unsafe { kernel.launch_with(&self.card, grid, ring.shared, [arg(&args)]) }?;
         self.mix(x, out, shares, rows, w.used)?;
         Ok(true)
     }
 
+    /// Room for the hidden values of the most slots of this width. Its halves stay where they are for narrower ones.
+    pub(super) fn hidden_words(&mut self, ffn: usize) -> Result<HiddenWords, CudaError> {
+        let (card, scratch) = (&self.card, &mut self.scratch);
+        let words = scratch.hidden.at(card, 2 * SLOTS_MAX * ffn * 4)?;
+        let each = scratch.hidden.len() / 2 / 4;
+        Ok(HiddenWords { words, each, halves: scratch.halves.at(card, 4)? })
+    }
+
     fn blend_args(
-        &mut self,
+        &self,
         w: &Mixture<Cuda>,
         (x, rows): (&Buffer, usize),
-        inputs: Prepared,
-        (logits, shares, out): (u64, u64, u64),
-    ) -> Result<Args, CudaError> {
-        let (slots, ffn) = (rows * w.used, w.gate.part.rows);
+        (inputs, ring): (Prepared, &Ring),
+        hidden: HiddenWords,
+        [logits, shares, out]: [u64; 3],
+    ) -> Args {
+        let ffn = w.gate.part.rows;
         let target =
             |part, bias: &Option<Vector>| Target { part, bias: address(bias.as_ref()), out }.weights();
-        Ok(Args {
+        Args {
             weights: [
                 target(&w.gate.part, &w.gate_bias),
                 target(&w.up.part, &w.up_bias),
@@ -107,9 +141,9 @@ impl Cuda {
             x: inputs.values,
             x_factors: inputs.factors,
             logits,
-            hidden: self.scratch.gate.at(&self.card, slots * ffn * 4)?,
+            hidden: hidden.words,
+            halves: hidden.halves,
             shares,
-            meeting: self.scratch.meeting.at(&self.card, MEETING_BYTES)?,
             rows: rows as i32,
             used: w.used as i32,
             x_stride: inputs.stride,
@@ -120,6 +154,10 @@ impl Cuda {
             clamped: i32::from(w.activation == Activation::ClampedSwiglu),
             units: [x.width.div_ceil(UNIT_COLS) as i32, ffn.div_ceil(UNIT_COLS) as i32],
             tiles: [ffn.div_ceil(TILE_ROWS) as i32, x.width.div_ceil(TILE_ROWS) as i32],
-        })
+            slots: ring.slots as i32,
+            slot_units: ring.slot_units as i32,
+            hidden_words: hidden.each as i32,
+            unused: 0,
+        }
     }
 }
