@@ -85,10 +85,11 @@ struct BlendShare {
         const u32 same = __match_any_sync(ALL_LANES, own), before = (1u << lane) - 1;
         const u32 firsts = __ballot_sync(ALL_LANES, lane < all && (same & before) == 0);
         const u32 experts = __popc(firsts), mine = small_quotient(blockIdx.x * experts, gridDim.x);
+        // A row of no numbers may have chosen one expert several times: what does not fit is left out.
         const int place = __popc(same & before);
-        if (lane < all && __popc(firsts & ((1u << (__ffs(same) - 1)) - 1)) == mine) {
+        if (lane < all && place < BLEND_ROWS && __popc(firsts & ((1u << (__ffs(same) - 1)) - 1)) == mine) {
             slots[place] = lane, rows[place] = small_quotient(lane, p.used);
-            if (place == 0) expert = own, count = __popc(same);
+            if (place == 0) expert = own, count = min(__popc(same), BLEND_ROWS);
         }
         // The first block of this expert and of the next, then edges of tiles: a lane each.
         const u32 first_of = small_quotient((mine + lane % 2) * gridDim.x + experts - 1, experts);
@@ -98,7 +99,8 @@ struct BlendShare {
     }
 };
 
-// A group's weights on their way: a ring of slots, each with a few ranges of a tile of one matrix, which lie together.
+// A group's weights on their way: a ring of slots, each with a few ranges of a tile of one matrix, which lie together. The ring is whole
+// tiles, so a slot is always used by the same warps.
 template <class Format> struct BlendRing {
     static constexpr int RANGES_EACH = Format::PIECES == 4 ? 1 : Format::PIECES == 2 ? 2 : 4; // in a slot
     static constexpr int CODES = Format::PIECES * LANES;                                  // of a unit, pieces of 16 bytes

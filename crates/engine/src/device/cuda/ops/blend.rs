@@ -15,8 +15,6 @@ const EXPERTS_MAX: usize = 256;
 const FFN_MAX: usize = 4096;
 /// Groups of warps in a block, each with a ring of slots for its weights.
 const GROUPS: usize = 2;
-/// With fewer, nothing would be on its way while the rest is multiplied.
-const RING_SLOTS_MIN: usize = 3;
 
 /// `Blend` of `blend.cu`.
 #[repr(C)]
@@ -52,11 +50,24 @@ pub(super) struct HiddenWords {
     halves: u64,
 }
 
-/// A group's ring, and the shared memory of a block with it.
+/// A group's ring, and the shared memory that a block has for those of all.
+#[derive(Debug, PartialEq, Eq)]
 struct Ring {
     slots: usize,
     slot_units: usize,
-    shared: usize,
+    bytes: usize,
+}
+
+impl Ring {
+    /// Of at most `most` slots of `ranges` ranges of a tile of `units` units, in `left` bytes. They are whole tiles: then a slot
+    /// is always used by the same warps, and the parity that they wait for says which turn it is.
+    fn new(units: usize, [ranges, unit_bytes]: [usize; 2], left: usize, most: usize) -> Option<Ring> {
+        let slot_units = (units * ranges).div_ceil(RANGES);
+        let slot_bytes = GROUPS * slot_units * unit_bytes;
+        let of_tile = RANGES / ranges;
+        let slots = (left / slot_bytes).min(most) / of_tile * of_tile;
+        (slots > 0).then_some(Ring { slots, slot_units, bytes: slots * slot_bytes })
+    }
 }
 
 fn address(vector: Option<&Vector>) -> u64 {
@@ -64,26 +75,25 @@ fn address(vector: Option<&Vector>) -> u64 {
 }
 
 impl Cuda {
-    /// The rings of a block, if the kernel takes such a mixture.
-    fn blend_ring(&self, w: &Mixture<Cuda>, x: &Buffer, rows: usize) -> Option<Ring> {
+    /// The rings of a block and its shared memory, if the kernel takes such a mixture.
+    fn blend_ring(&self, w: &Mixture<Cuda>, x: &Buffer, rows: usize) -> Option<(Ring, usize)> {
         let layout = w.gate.part.plan.layout;
         let ffn = w.gate.part.rows;
         let kernel = &self.kernels.products(layout).blend;
         let cols = x.width.max(ffn).next_multiple_of(UNIT_COLS);
-        let slot_units = (cols / UNIT_COLS * kernel.ranges).div_ceil(RANGES);
-        let slot_bytes = GROUPS * slot_units * kernel.unit_bytes;
         let row_bytes = rows * ((cols + 8) * 2 + self.kernels.blend_row_bytes);
         let left = self.kernels.several_bytes_max.saturating_sub(row_bytes);
-        let slots = (left / slot_bytes).min(self.kernels.blend_slots_max);
+        let most = self.kernels.blend_slots_max;
+        let ring = Ring::new(cols / UNIT_COLS, [kernel.ranges, kernel.unit_bytes], left, most)?;
         let fits = rows <= ROWS_MAX
             && rows * w.used <= SLOTS_MAX.min(self.card.multiprocessors)
             && w.router.rows <= EXPERTS_MAX
             && [&w.up, &w.down].iter().all(|experts| experts.part.plan.layout == layout)
             && x.width.is_multiple_of(4)
             && ffn.is_multiple_of(4)
-            && ffn <= FFN_MAX
-            && slots >= RING_SLOTS_MIN;
-        fits.then_some(Ring { slots, slot_units, shared: row_bytes + slots * slot_bytes })
+            && ffn <= FFN_MAX;
+        let shared = row_bytes + ring.bytes;
+        fits.then_some((ring, shared))
     }
 
     /// A whole mixture, if there are few rows. Whether there are is told.
@@ -93,7 +103,7 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<bool, CudaError> {
-        let Some(ring) = self.blend_ring(w, x, rows) else { return Ok(false) };
+        let Some((ring, shared)) = self.blend_ring(w, x, rows) else { return Ok(false) };
         let inputs = self.inputs(rows, x.width)?;
         let logits = self.scratch.router.at(&self.card, rows * w.router.rows * 4)?;
         if !self.held_routed(w, (x, rows), inputs, logits)? {
@@ -108,7 +118,7 @@ impl Cuda {
         let kernel = &self.kernels.products(w.gate.part.plan.layout).blend.kernel;
         // SAFETY: `Args` is the kernel's struct; its addresses are of weights, inputs and outputs of these shapes. A block fits on
         // each multiprocessor, so those that wait for one another are there at once.
-        unsafe { kernel.launch_with(&self.card, grid, ring.shared, [arg(&args)]) }?;
+        unsafe { kernel.launch_with(&self.card, grid, shared, [arg(&args)]) }?;
         self.mix(x, out, shares, rows, w.used)?;
         Ok(true)
     }
@@ -158,6 +168,31 @@ impl Cuda {
             slot_units: ring.slot_units as i32,
             hidden_words: hidden.each as i32,
             unused: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_as_many_whole_tiles_as_there_is_room_for() {
+        // gpt-oss-20b, five and eight rows: three tiles and two, each in two slots of 23 units of MXFP4.
+        let fp4 = [4, 576];
+        assert_eq!(
+            Ring::new(45, fp4, 167_728, 8),
+            Some(Ring { slots: 6, slot_units: 23, bytes: 6 * 26_496 })
+        );
+        assert_eq!(
+            Ring::new(45, fp4, 135_040, 8),
+            Some(Ring { slots: 4, slot_units: 23, bytes: 4 * 26_496 })
+        );
+        assert_eq!(Ring::new(45, fp4, 26_496, 8), None);
+        for (ranges, units, left) in [(1, 3, 200_000), (2, 12, 150_000), (4, 32, 217_000), (4, 1, 100_000)] {
+            let ring = Ring::new(units, [ranges, 768], left, 8).unwrap();
+            assert_eq!(ring.slots % (RANGES / ranges), 0);
+            assert!(ring.bytes <= left && ring.slots <= 8);
         }
     }
 }
