@@ -211,6 +211,8 @@ fn some_operations() -> usize {
             (8, Format::Q4_0, 4, [96, 1600]),
             (5, Format::Q8_0, 1, [512, 256]),
             (7, Format::Bf16, 2, [160, 704]),
+            (2, Format::Bf16, 2, [2880, 96]),
+            (8, Format::Q8_0, 4, [1600, 256]),
         ] {
             let case = mixture_of(&mut random, rows, format, [8, used], widths);
             group.case(&format!("mixture {rows} {} {widths:?}", format.name()), &case, 0.0);

@@ -30,7 +30,9 @@ __device__ inline float f16_to_f32(u16 bits) {
 }
 
 __device__ inline u32 pack_f16(float first, float second) {
-    return (u32)f32_to_f16(first) | (u32)f32_to_f16(second) << 16;
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+    return both;
 }
 
 __device__ inline u32 mul_f16x2(u32 a, u32 b) {
@@ -87,6 +89,11 @@ __device__ inline void wait_for_the_one_before() {
 __device__ inline void begin_kernel() {
     let_the_next_begin();
     wait_for_the_one_before();
+}
+
+// Until so many threads of the block are here. Barrier 0 is that of the whole block.
+__device__ inline void named_barrier(int which, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(which), "r"(threads) : "memory");
 }
 
 // Asks for a line that will be read soon.

@@ -9,17 +9,17 @@ __device__ inline u32 ordered(float value) {
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// The experts with the largest logits (the first of equals) and their shares, of one row, by one warp. `logit(i)` is that of
-// expert 32 i + lane, minus infinity where there is none, for i below `steps`.
-template <class Logit>
-__device__ inline void choose_row(Logit logit, int steps, int experts, int used, int normalize, int* chosen, float* shares) {
-    float last = INFINITY, largest = 0, total = 0, chosen_total = 0;
+// Calls `chose(i, expert, logit)` for the experts with the largest logits (the first of equals) of one row, by one warp. `logit(i)` is
+// that of expert 32 i + lane, minus infinity where there is none, for i below `steps`, which are unrolled if they are many.
+template <int UNROLLED, class Logit, class Chose>
+__device__ inline void pick_experts(Logit logit, int steps, int experts, int used, Chose chose) {
+    float last = INFINITY;
     int last_index = -1;
 #pragma unroll 1
     for (int i = 0; i < used; i++) {
         float best = -INFINITY;
         int index = EXPERTS_MAX;
-#pragma unroll
+#pragma unroll UNROLLED
         for (int step = 0; step < steps; step++) {
             const float of = logit(step);
             const int e = step * LANES + lane_id();
@@ -29,19 +29,30 @@ __device__ inline void choose_row(Logit logit, int steps, int experts, int used,
         const u32 most = __reduce_max_sync(ALL_LANES, ordered(best));
         index = __reduce_min_sync(ALL_LANES, ordered(best) == most ? index : EXPERTS_MAX);
         best = __uint_as_float(most >> 31 ? most & 0x7FFFFFFFu : ~most);
+        last = best, last_index = index;
+        // What is not a number is larger than nothing: the place must be one all the same.
+        chose(i, min(index, experts - 1), best);
+    }
+}
+
+// The chosen experts and their shares.
+template <int UNROLLED, class Logit>
+__device__ inline void choose_row(Logit logit, int steps, int experts, int used, int normalize, int* chosen, float* shares) {
+    float largest = 0, total = 0, chosen_total = 0;
+    pick_experts<UNROLLED>(logit, steps, experts, used, [&](int i, int expert, float best) {
         if (i == 0) {
             largest = best;
-#pragma unroll
+#pragma unroll UNROLLED
             for (int step = 0; step < steps; step++) total += expf(logit(step) - largest);
             total = warp_sum(total);
         }
-        chosen_total += expf(best - largest);
-        last = best, last_index = index;
-        // What is not a number is larger than nothing: the place must be one all the same.
-        if (lane_id() == 0) chosen[i] = min(index, experts - 1), shares[i] = expf(best - largest);
-    }
+        const float power = expf(best - largest);
+        chosen_total += power;
+        if (lane_id() == 0) chosen[i] = expert, shares[i] = power;
+    });
     __syncwarp();
     const float whole = normalize ? chosen_total : total;
+#pragma unroll 1
     for (int i = lane_id(); i < used; i += LANES) shares[i] /= whole;
 }
 
@@ -53,7 +64,7 @@ extern "C" __global__ void
     if (row >= rows) return;
     const float* of = logits + (u64)row * experts;
     const auto logit = [&](int i) { return i * LANES + lane_id() < experts ? of[i * LANES + lane_id()] : -INFINITY; };
-    choose_row(logit, div_up(experts, LANES), experts, used, normalize, chosen + row * used, shares + row * used);
+    choose_row<1>(logit, div_up(experts, LANES), experts, used, normalize, chosen + row * used, shares + row * used);
 }
 
 // Running sums over the experts of how many slots and tiles they have, by one warp.

@@ -264,7 +264,7 @@ __device__ inline void choose_experts(const Few& p, int* chosen, float* shares) 
         const int e = lane_id() + i * LANES;
         logits[i] = e < p.experts ? p.logits[e] : -INFINITY;
     }
-    choose_row([&](int i) { return logits[i]; }, STEPS, p.experts, p.used, p.normalize, chosen, shares);
+    choose_row<STEPS>([&](int i) { return logits[i]; }, STEPS, p.experts, p.used, p.normalize, chosen, shares);
     __syncwarp();
     if (blockIdx.x == 0 && lane_id() < p.used) p.chosen[lane_id()] = chosen[lane_id()], p.shares[lane_id()] = shares[lane_id()];
 }

@@ -95,7 +95,7 @@ template <class Format> __device__ void route(const Route& p) {
     if (warp_id() > 0) return;
     const auto logit = [&](int i) { return logits[i * LANES + lane_id()]; };
     const u64 first = (u64)blockIdx.x * p.used;
-    choose_row(logit, div_up(experts, LANES), experts, p.used, p.normalize, p.chosen + first, p.shares + first);
+    choose_row<1>(logit, div_up(experts, LANES), experts, p.used, p.normalize, p.chosen + first, p.shares + first);
 }
 
 #define ROUTE(name, Format) \

@@ -35,6 +35,37 @@ __device__ inline void copy_bulk(void* to, const void* from, u32 bytes, u64* bar
 #endif
 }
 
+// The copies of a stage that arrive at a barrier: from sm_90 on one lane asks for all of them, before, every lane for pieces of 16
+// bytes. `copies_here` says whether this lane asks.
+
+#if __CUDA_ARCH__ >= 900
+constexpr int COPY_ARRIVALS = 1;
+__device__ inline bool copies_here() { return lane_id() == 0; }
+__device__ inline void copies_begin(u64* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+__device__ inline void copy_part(void* to, const void* from, u32 bytes, u64* barrier) { copy_bulk(to, from, bytes, barrier); }
+__device__ inline void copies_asked(u64*) {}
+#else
+constexpr int COPY_ARRIVALS = LANES;
+__device__ inline bool copies_here() { return true; }
+__device__ inline void copies_begin(u64*, u32) {}
+__device__ inline void copy_part(void* to, const void* from, u32 bytes, u64*) {
+    for (u32 at = 16 * lane_id(); at < bytes; at += 16 * LANES) copy_16((u8*)to + at, (const u8*)from + at, true);
+}
+__device__ inline void copies_asked(u64* barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+#endif
+
+// Copies may arrive at barriers that this thread made.
+__device__ inline void barriers_are_there() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    __syncwarp();
+}
+
 constexpr int STAGES_MAX = 4;
 
 // Units that a warp gets next.
@@ -58,12 +89,8 @@ template <class Format, class Cursor> struct Stream {
 
     __device__ Stream(const Cursor& cursor, uint4* memory, u64 (*of_warps)[STAGES_MAX])
         : cursor(cursor), stages(memory + warp_id() * STAGES * STAGE), barriers(of_warps[warp_id()]), stage(0), parity(0) {
-        const int arriving = __CUDA_ARCH__ >= 900 ? 1 : LANES;
-        if (lane_id() < STAGES) barrier_init(barriers + lane_id(), arriving);
-#if __CUDA_ARCH__ >= 900
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-        __syncwarp();
+        if (lane_id() < STAGES) barrier_init(barriers + lane_id(), COPY_ARRIVALS);
+        barriers_are_there();
     }
 
     // Units that fit into a stage: one less of the smallest where 16 columns have a scale.
@@ -77,22 +104,13 @@ template <class Format, class Cursor> struct Stream {
         uint4* to = stages + stage * STAGE;
         const uint4* codes = w.codes + piece.unit * CODES;
         const int scales = scale_bytes<Format>(w);
-#if __CUDA_ARCH__ >= 900
-        if (lane_id() != 0) return;
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barriers + stage)),
-                     "r"(piece.count * (CODES * 16 + scales)) : "memory");
-        copy_bulk(to, codes, piece.count * CODES * 16, barriers + stage);
+        if (!copies_here()) return;
+        copies_begin(barriers + stage, piece.count * (CODES * 16 + scales));
+        copy_part(to, codes, piece.count * CODES * 16, barriers + stage);
         if constexpr (Format::SCALE_BYTES > 0) {
-            copy_bulk(to + units(w) * CODES, w.scales + piece.unit * scales, piece.count * scales, barriers + stage);
+            copy_part(to + units(w) * CODES, w.scales + piece.unit * scales, piece.count * scales, barriers + stage);
         }
-#else
-        for (int i = lane_id(); i < piece.count * CODES; i += LANES) copy_16(to + i, codes + i, true);
-        if constexpr (Format::SCALE_BYTES > 0) {
-            const uint4* from = (const uint4*)(w.scales + piece.unit * scales);
-            for (int i = lane_id(); i < piece.count * scales / 16; i += LANES) copy_16(to + units(w) * CODES + i, from + i, true);
-        }
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barriers + stage)) : "memory");
-#endif
+        copies_asked(barriers + stage);
     }
     __device__ void ask_first() {
 #pragma unroll 1

@@ -165,6 +165,13 @@ pub fn arg<T>(value: &T) -> *mut c_void {
     std::ptr::from_ref(value).cast_mut().cast()
 }
 
+/// A mixture of a few rows.
+pub struct Blend {
+    pub kernel: Kernel,
+    pub ranges: usize,     // in a slot of a group's ring
+    pub unit_bytes: usize, // of such a slot
+}
+
 /// The products of one layout of weights.
 pub struct Products {
     pub few: [Kernel; Kind::ALL.len()], // for a few rows, with what comes before and after
@@ -173,8 +180,7 @@ pub struct Products {
     pub several_stage_bytes: usize,
     pub route: Kernel,
     pub held: [Kernel; 2], // rows that are to be normalised, and ready ones
-    pub blend: Kernel,     // a mixture
-    pub blend_stage_bytes: usize,
+    pub blend: Blend,
     pub split: [Kernel; 4], // for at most 8, 16, 32, 64 rows
     pub wide: Kernel,
 }
@@ -195,6 +201,8 @@ pub struct Kernels {
     pub several_threads: usize,
     pub several_row_bytes: usize, // of shared memory for each input row, beside the row
     pub blend_row_bytes: usize,   // the same
+    pub blend_threads: usize,
+    pub blend_slots_max: usize, // of a group's ring
     pub write_outside: Kernel,
 }
 
@@ -319,8 +327,11 @@ impl Kernels {
                 several_stage_bytes: constant_of(card, &module, &format!("several_{name}_stages"))? as usize,
                 route: find(&format!("route_{name}"))?,
                 held: [held("normed")?, held("ready")?],
-                blend_stage_bytes: constant_of(card, &module, &format!("blend_{name}_stages"))? as usize,
-                blend: large(&format!("blend_{name}"), several_bytes_max)?,
+                blend: Blend {
+                    kernel: large(&format!("blend_{name}"), several_bytes_max)?,
+                    ranges: constant_of(card, &module, &format!("blend_{name}_ranges"))? as usize,
+                    unit_bytes: constant_of(card, &module, &format!("blend_{name}_unit"))? as usize,
+                },
                 split: [split(8)?, split(16)?, split(32)?, split(64)?],
                 wide: Kernel::find_shared(card, &module, &wide, &bytes)?,
             })
@@ -342,6 +353,8 @@ impl Kernels {
             several_threads: constant_of(card, &module, "several_threads")? as usize,
             several_row_bytes: constant_of(card, &module, "several_row_bytes")? as usize,
             blend_row_bytes: constant_of(card, &module, "blend_row_bytes")? as usize,
+            blend_threads: constant_of(card, &module, "blend_threads")? as usize,
+            blend_slots_max: constant_of(card, &module, "blend_slots_max")? as usize,
             write_outside: find("write_outside")?,
         })
     }

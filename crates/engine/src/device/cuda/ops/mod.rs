@@ -451,7 +451,9 @@ impl Cuda {
             scratch.slots.at(card, slots * 4)?;
             scratch.tiles.at(card, (slots + experts.count) * 16)?;
             scratch.tile_count.at(card, 4)?;
-            scratch.meeting.at(card, blend::MEETING_BYTES)?;
+        }
+        if experts.is_some() {
+            self.hidden_words(config.ffn)?;
         }
         self.take_partials(config.heads, config.head_dim)?;
         self.embedded = Some(Pinned::new(&self.card, rows * config.hidden)?);

@@ -7,6 +7,10 @@ use super::super::{Bytes, Card, CudaError};
 pub struct Room(Option<Bytes>);
 
 impl Room {
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, Bytes::len)
+    }
+
     fn address(&self) -> u64 {
         self.0.as_ref().map_or(0, |held| held.address)
     }
@@ -40,19 +44,20 @@ pub struct Scratch {
     pub tiles: Room,   // (tiles, 4)
     pub tile_count: Room,
     pub largest: Room, // (rows or slots, tiles of 16) magnitudes of what gate and up became
-    pub meeting: Room, // (2) how many blocks of a kernel are there, none between kernels, and how often all were
+    pub hidden: Room,  // (2, slots, ffn) words of hidden values between the blocks of a kernel
+    pub halves: Room,  // (1) which half of these is next
     pub partial_values: Room, // (rows, heads, chunks, head_dim)
     pub partial_weights: Room, // (rows, heads, chunks, 2)
 }
 
 impl Scratch {
-    pub fn addresses(&self) -> [u64; 15] {
+    pub fn addresses(&self) -> [u64; 16] {
         let Scratch { inputs, factors, gate, up, down, router, chosen, shares, slots, tiles, .. } = self;
-        let Scratch { tile_count, largest, meeting, partial_values, partial_weights, .. } = self;
+        let Scratch { tile_count, largest, hidden, halves, partial_values, partial_weights, .. } = self;
         let most = [inputs, factors, gate, up, down, router, chosen, shares, slots, tiles];
         let [a, b, c, d, e, f, g, h, i, j] = most.map(Room::address);
-        let [k, l, m] = [tile_count, largest, meeting].map(Room::address);
-        let [n, o] = [partial_values, partial_weights].map(Room::address);
-        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]
+        let [k, l, m, n] = [tile_count, largest, hidden, halves].map(Room::address);
+        let [o, p] = [partial_values, partial_weights].map(Room::address);
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
     }
 }
