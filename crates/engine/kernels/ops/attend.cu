@@ -5,7 +5,8 @@
 // cut into chunks of 128; each chunk is summed by itself, in order, and chunks are folded into one another in order:
 // by one warp after the other's (`attend_whole`), or, where there are few pairs, by blocks that each take a chunk
 // (`attend_split`) and `attend_fold` after them. A block of keys that a pair may not see changes nothing about it. Where
-// each sequence has one row, `attend_one` takes the products as they are, and four warps share the work of one.
+// each sequence has one row, `attend_one` takes the products as they are, four warps share the work of one, and the blocks of
+// few chunks fold by themselves (fold.cu).
 
 static_assert(HEAD_DIM % 16 == 0, "whole products");
 constexpr int CHUNK_BLOCKS = 4;
