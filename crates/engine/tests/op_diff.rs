@@ -67,6 +67,11 @@ fn mixtures_of_experts() {
 }
 
 #[test]
+fn a_mixture_and_the_attention_behind_it() {
+    op_cases::joints(&mut Compare);
+}
+
+#[test]
 fn logits_of_chosen_rows() {
     op_cases::logits(&mut Compare);
 }

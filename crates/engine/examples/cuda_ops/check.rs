@@ -1,7 +1,7 @@
 //! Every operation against the plain device, and the bits of rows alone and together.
 
 use super::cuda;
-use crate::op_cases::{self, Attend, BLOCKS, Case, Gated, Logits, Mixed, Project, Visit, attend_case};
+use crate::op_cases::{self, Attend, BLOCKS, Case, Gated, Joint, Logits, Mixed, Project, Visit, attend_case};
 use crate::support::{Random, random_tensor, vector_tensor};
 use crate::{choice, golden};
 use flint_engine::batch::Batch;
@@ -118,6 +118,7 @@ fn operations() -> usize {
         + group("attention, chunks", 2e-3, op_cases::attention_chunks)
         + group("gated", 2e-3, op_cases::gated)
         + group("mixtures", 2e-3, op_cases::mixtures)
+        + group("mixtures, attention", 2e-3, op_cases::joints)
         + group("logits", 1e-3, op_cases::logits)
         + group("embeddings", 0.0, op_cases::embeddings)
         + group("copied blocks", 2e-3, op_cases::copied_blocks)
@@ -272,6 +273,7 @@ fn bits() -> usize {
         }
     }
     failed += mlp_bits(&mut random) + head_bits(&mut random) + attention_bits(&mut random);
+    failed += joint_bits(&mut random);
     println!("{:<24} {failed} rows differ between batches", "bits");
     failed
 }
@@ -307,6 +309,25 @@ fn mlp_bits(random: &mut Random) -> usize {
         });
     }
     failed
+}
+
+/// A mixture's sum is made where attention's product is prepared, if there are some rows and not one.
+fn joint_bits(random: &mut Random) -> usize {
+    let of = |rows: usize, random: &mut Random| {
+        let case = op_cases::joint_case(random, rows);
+        let together = case.run(&mut cuda());
+        same_bits(
+            "mixture and attention",
+            &together,
+            case.mixed.x[0].len(),
+            &[0, rows / 2, rows - 1],
+            |row| {
+                let alone = Mixed { x: vec![case.mixed.x[row].clone()], ..case.mixed.clone() };
+                Joint { mixed: alone, ..case.clone() }.run(&mut cuda())
+            },
+        )
+    };
+    [2, 4, 5, 8, 9].into_iter().map(|rows| of(rows, random)).sum()
 }
 
 fn head_bits(random: &mut Random) -> usize {

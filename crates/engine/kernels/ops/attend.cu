@@ -5,7 +5,8 @@
 // cut into chunks of 128; each chunk is summed by itself, in order, and chunks are folded into one another in order:
 // by one warp after the other's (`attend_whole`), or, where there are few pairs, by blocks that each take a chunk
 // (`attend_split`) and `attend_fold` after them. A block of keys that a pair may not see changes nothing about it. Where
-// each sequence has one row, `attend_one` takes the products as they are, and four warps share the work of one.
+// each sequence has one row, `attend_one` takes the products as they are, four warps share the work of one, and the blocks of
+// few chunks fold by themselves (fold.cu).
 
 static_assert(HEAD_DIM % 16 == 0, "whole products");
 constexpr int CHUNK_BLOCKS = 4;
@@ -98,8 +99,8 @@ struct Tile {
     }
 };
 
-__device__ inline void copy_block(KeyBlock& to, const Attend& p, int table, int block) {
-    const u16* keys = p.cache + ((u64)p.blocks[table + block] * 2 * p.kv_heads + blockIdx.y) * BLOCK_VALUES;
+__device__ inline void copy_block(KeyBlock& to, const Attend& p, int block) {
+    const u16* keys = p.cache + ((u64)block * 2 * p.kv_heads + blockIdx.y) * BLOCK_VALUES;
     const u16* values = keys + (u64)p.kv_heads * BLOCK_VALUES;
     for (int i = threadIdx.x; i < BLOCK_VALUES / 8; i += blockDim.x) {
         const int token = i * 8 / HEAD_DIM, dim = i * 8 % HEAD_DIM;
@@ -242,7 +243,7 @@ __device__ inline void attend_blocks(const Attend& p, const Tile& tile, const Qu
     extern __shared__ uint4 attend_memory[];
     KeyBlock* stages = (KeyBlock*)attend_memory;
     for (int i = 0; i < ATTEND_STAGES - 1; i++) {
-        if (begin + i < end) copy_block(stages[i], p, tile.table, begin + i);
+        if (begin + i < end) copy_block(stages[i], p, p.blocks[tile.table + begin + i]);
         end_of_copies();
     }
     Sums<STEPS> chunk;
@@ -251,7 +252,7 @@ __device__ inline void attend_blocks(const Attend& p, const Tile& tile, const Qu
         wait_for_copies<ATTEND_STAGES - 2>();
         __syncthreads();
         const int next = block + ATTEND_STAGES - 1;
-        if (next < end) copy_block(stages[(next - begin) % ATTEND_STAGES], p, tile.table, next);
+        if (next < end) copy_block(stages[(next - begin) % ATTEND_STAGES], p, p.blocks[tile.table + next]);
         end_of_copies();
         attend_block(chunk, queries, stages[(block - begin) % ATTEND_STAGES], block * 32);
         if (block % CHUNK_BLOCKS == CHUNK_BLOCKS - 1 || block + 1 == end) {

@@ -3,12 +3,15 @@
 // One row of a sequence, one chunk, four warps: each has a quarter of the keys' scores and of the heads' values. Old keys and
 // values are asked for before the products of this token are there; its own are turned here, put beside the old ones, and
 // cached by the chunk that they belong to. At most 16 query heads share a KV head.
-constexpr int ONE_WARPS = 4;
+constexpr int ONE_WARPS = FOLD_THREADS / LANES;
 constexpr int ONE_STEPS = (STEPS + ONE_WARPS - 1) / ONE_WARPS;
 constexpr int SCORE_STRIDE = 32 * CHUNK_BLOCKS + 8; // f32: lanes then write to different banks
 
 struct OneMemory {
-    KeyBlock blocks[CHUNK_BLOCKS];
+    union {
+        KeyBlock blocks[CHUNK_BLOCKS];
+        Partial partial; // in the end
+    };
     float queries[16][QUERY_STRIDE];
     float scores[16][SCORE_STRIDE];
     u16 newest[2][HEAD_DIM]; // key and value
@@ -35,23 +38,40 @@ __device__ inline void score_keys(OneMemory& m, const Queries& queries, int bloc
     }
 }
 
-// Turns the heads that the chunk needs; its own key and value only if it `has_newest`.
-__device__ inline void turn_heads(OneMemory& m, const Attend& p, const Place& h, int row, bool has_newest) {
-    const int all = p.group + (has_newest ? 2 : 0);
-    for (int i = warp_id(); i < all; i += ONE_WARPS) {
-        if (i < p.group) {
-            turn_head(h, row, blockIdx.y * p.group + i, [&](int first, int second, float x, float y) {
-                m.queries[i][first] = x, m.queries[i][second] = y;
-            });
-        } else {
-            const int of = i - p.group, head = h.heads + of * h.kv_heads + blockIdx.y;
-            u16* to = cache_place(h, row, head);
-            turn_head(h, row, head, [&](int first, int second, float x, float y) {
-                to[first] = m.newest[of][first] = cached(x), to[second] = m.newest[of][second] = cached(y);
+// The heads of the row that a warp turns: queries, and the row's own key and value where they belong to the chunk.
+struct OneHeads {
+    static constexpr int MOST = (16 + 2 + ONE_WARPS - 1) / ONE_WARPS;
+    Head of[MOST];
+    int all;
+
+    __device__ static int head(const Place& h, int group, int i) {
+        return i < group ? blockIdx.y * group + i : h.heads + (i - group) * h.kv_heads + blockIdx.y;
+    }
+    // All are asked for before one is waited for.
+    __device__ OneHeads(const Attend& p, const Place& h, int row, bool has_newest) : all(p.group + (has_newest ? 2 : 0)) {
+#pragma unroll
+        for (int k = 0; k < MOST; k++) {
+            const int i = warp_id() + k * ONE_WARPS;
+            if (i < all) of[k].load(h, row, head(h, p.group, i));
+        }
+    }
+    __device__ void turn(OneMemory& m, const Attend& p, const Place& h, const Angles& angles, int place) const {
+#pragma unroll
+        for (int k = 0; k < MOST; k++) {
+            const int i = warp_id() + k * ONE_WARPS;
+            if (i >= all) break;
+            u16* to = i < p.group ? nullptr : cache_place(h, place, head(h, p.group, i));
+            of[k].turn(h, angles, [&](int first, int second, float x, float y) {
+                if (to) {
+                    u16* newest = m.newest[i - p.group];
+                    to[first] = newest[first] = cached(x), to[second] = newest[second] = cached(y);
+                } else {
+                    m.queries[i][first] = x, m.queries[i][second] = y;
+                }
             });
         }
     }
-}
+};
 
 __device__ inline void put_newest(OneMemory& m, int block, int token) {
     for (int i = threadIdx.x; i < HEAD_DIM; i += blockDim.x) {
@@ -60,21 +80,26 @@ __device__ inline void put_newest(OneMemory& m, int block, int token) {
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(ONE_WARPS* LANES)
-    attend_one(const __grid_constant__ Attend p, const __grid_constant__ Place h) {
+// Blocks of a row and KV head have chunks from the first on that the row sees. If they are `together`, they are one cluster.
+__device__ inline void attend_row(const Attend& p, const Place& h, const Prepared& to, int together) {
     extern __shared__ uint4 attend_memory[];
     OneMemory& m = *(OneMemory*)attend_memory;
     let_the_next_begin();
-    const int4 span = p.spans[blockIdx.x];
-    const int position = span.z, chunk = blockIdx.z, g = lane_id() / 4, t = lane_id() % 4;
+    const int row = blockIdx.x; // of its span the only one
+    const int4 span = p.spans[row];
+    const Angles angles(h, row);
+    const int place = h.places[row], position = span.z, g = lane_id() / 4, t = lane_id() % 4;
     const int first = p.window ? max(0, position + 1 - p.window) : 0;
+    const int first_chunk = first / 32 / CHUNK_BLOCKS, chunk = first_chunk + blockIdx.z;
     const int begin = max(first / 32, chunk * CHUNK_BLOCKS), end = min(position / 32 + 1, (chunk + 1) * CHUNK_BLOCKS);
     if (begin >= end) return;
-    for (int block = begin; block < end; block++) copy_block(m.blocks[block - begin], p, span.w, block);
+    const int own = begin + lane_id() < end ? p.blocks[span.w + begin + lane_id()] : 0;
+#pragma unroll 1
+    for (int block = begin; block < end; block++) copy_block(m.blocks[block - begin], p, __shfl_sync(ALL_LANES, own, block - begin));
     end_of_copies();
-    wait_for_the_one_before();
     const bool has_newest = position / 32 < end;
-    turn_heads(m, p, h, span.x, has_newest);
+    wait_for_the_one_before();
+    OneHeads(p, h, row, has_newest).turn(m, p, h, angles, place);
     wait_for_copies<0>();
     __syncthreads();
     if (has_newest) put_newest(m, position / 32 - begin, position % 32);
@@ -96,81 +121,33 @@ extern "C" __global__ void __launch_bounds__(ONE_WARPS* LANES)
         }
         add_values<ONE_STEPS>(sums, scores, m.blocks[block], first_step);
     }
+    if (together) __syncthreads(); // the blocks' place is the sums' now
 #pragma unroll
     for (int pair = 0; pair < 2; pair++) {
         const float2 weights = chunk_weights(sums, pair);
         if (queries.position[pair] < 0) continue;
         const u64 at = ((u64)queries.row[pair] * p.kv_heads * p.group + queries.head[pair]) * p.chunks + chunk;
-        if (t == 0 && warp_id() == 0) p.partial_weights[at] = weights;
-        float* out = p.partial_values + at * HEAD_DIM + 16 * first_step + 2 * t;
+        const int of_group = g + 8 * pair;
+        if (t == 0 && warp_id() == 0) *(together ? &m.partial.weights[of_group] : p.partial_weights + at) = weights;
+        float* out = (together ? m.partial.values[of_group] : p.partial_values + at * HEAD_DIM) + 16 * first_step + 2 * t;
 #pragma unroll
         for (int n = 0; n < 2 * ONE_STEPS; n++) *(float2*)(out + 8 * n) = {sums.values[n][2 * pair], sums.values[n][2 * pair + 1]};
     }
+    if (!together) return;
+    if (threadIdx.x < RANGES) m.partial.largest[threadIdx.x] = 0;
+    arrive_in_cluster();
+    wait_for_cluster();
+    if (blockIdx.z == 0) fold_cluster(p, to, m.partial, row, position / 32 / CHUNK_BLOCKS - first_chunk + 1);
+    arrive_in_cluster();
+    if (blockIdx.z > 0) wait_for_cluster(); // nobody's memory goes while it is read
 }
 
-// As `attend_fold`, and makes of a range of the row what products read: a block a range, a thread a column.
-constexpr int NEAR_CHUNKS = 64;
-constexpr int NEAR_COLUMNS = HEAD_DIM < 32 ? 32 * HEAD_DIM : 1024; // of a range, at most
-constexpr int NEAR_HEADS = NEAR_COLUMNS / HEAD_DIM + 2;
-constexpr int NEAR_AHEAD = 32;
-
-extern "C" __device__ const int attend_near_columns = NEAR_COLUMNS;
-
-extern "C" __global__ void __launch_bounds__(NEAR_COLUMNS) attend_fold_near(const __grid_constant__ Attend p, Prepared to) {
-    __shared__ float own[NEAR_HEADS][NEAR_CHUNKS], other[NEAR_HEADS][NEAR_CHUNKS], weights[NEAR_HEADS][NEAR_CHUNKS];
-    __shared__ float last[NEAR_HEADS], largests[LANES];
-    begin_kernel();
-    const int heads = p.kv_heads * p.group, width = heads * HEAD_DIM, row = blockIdx.x;
-    const Columns columns(to.units, blockIdx.y);
-    const int column = columns.begin + threadIdx.x, first_head = columns.begin / HEAD_DIM;
-    const int position = p.positions[row], first = p.window ? max(0, position + 1 - p.window) : 0;
-    const int begin = first / 32 / CHUNK_BLOCKS, count = min(NEAR_CHUNKS, position / 32 / CHUNK_BLOCKS + 1 - begin);
-    const bool there = column < min(columns.end, width);
-    const int head = there ? column / HEAD_DIM : first_head;
-    const float* partials = p.partial_values + (((u64)row * heads + head) * p.chunks + begin) * HEAD_DIM + column % HEAD_DIM;
-    float ahead[NEAR_AHEAD];
-#pragma unroll
-    for (int i = 0; i < NEAR_AHEAD; i++) ahead[i] = there && i < count ? partials[i * HEAD_DIM] : 0.0f;
-    for (int h = warp_id(); first_head + h < heads && (first_head + h) * HEAD_DIM < columns.end; h += blockDim.x / LANES) {
-        const float2* of = p.partial_weights + ((u64)row * heads + first_head + h) * p.chunks + begin;
-        running_largest(of, count, weights[h]);
-        __syncwarp();
-        float2 mine[NEAR_CHUNKS / LANES];
-#pragma unroll
-        for (int k = 0; k < NEAR_CHUNKS / LANES; k++) {
-            const int i = lane_id() + k * LANES;
-            if (i >= count) continue;
-            const float2 partial = of[i];
-            const float at = reference(weights[h][i]);
-            own[h][i] = exp2f((i ? weights[h][i - 1] : -INFINITY) - at), other[h][i] = exp2f(partial.x - at);
-            mine[k].x = __fmul_rn(partial.y, other[h][i]);
-        }
-        if (lane_id() == 0) last[h] = weights[h][count - 1];
-        __syncwarp();
-#pragma unroll
-        for (int k = 0; k < NEAR_CHUNKS / LANES; k++) {
-            if (lane_id() + k * LANES < count) weights[h][lane_id() + k * LANES] = mine[k].x;
-        }
+// Twice, because how memory is divided is a property of a kernel: beside products that are held, and otherwise.
+#define ATTEND_ONE(name) \
+    extern "C" __global__ void __launch_bounds__(FOLD_THREADS) \
+        name(const __grid_constant__ Attend p, const __grid_constant__ Place h, const __grid_constant__ Prepared to, int together) { \
+        attend_row(p, h, to, together); \
     }
-    __syncthreads();
-    const int h = head - first_head;
-    float weight = 0, value = 0;
-    const auto fold = [&](int i, float partial) {
-        weight = fmaf(weight, own[h][i], weights[h][i]);
-        value = fmaf(value, own[h][i], __fmul_rn(partial, other[h][i]));
-    };
-#pragma unroll
-    for (int i = 0; i < NEAR_AHEAD; i++) {
-        if (i < count) fold(i, ahead[i]);
-    }
-#pragma unroll 8
-    for (int i = NEAR_AHEAD; i < count; i++) fold(i, there ? partials[i * HEAD_DIM] : 0.0f);
-    value = there ? __fmul_rn(value, last_factor(p.sinks, head, last[h], weight)) : 0.0f;
-    if (there) p.out[(u64)row * width + column] = value;
-    const float largest = warp_max(fabsf(value));
-    if (lane_id() == 0) largests[warp_id()] = largest;
-    __syncthreads();
-    const int exponent = exponent_of(warp_max(lane_id() < blockDim.x / LANES ? largests[lane_id()] : 0.0f));
-    if (column < columns.end) to.values[(u64)row * to.stride + column] = f32_to_f16(value * power_of_two(exponent));
-    if (threadIdx.x == 0) to.factors[row * RANGES + blockIdx.y] = power_of_two(-exponent);
-}
+
+ATTEND_ONE(attend_one)
+ATTEND_ONE(attend_one_beside_held)

@@ -2,12 +2,16 @@
 //
 // Then a block asks for all its weights before it waits for the kernel before, and what is left to do afterwards is short: to
 // prepare the rows, to multiply from shared memory, to add the ranges up. A warp has a range of one tile. The bits are those of
-// `split`.
+// `split`. Weights are only there early where a block has room beside those of the kernel before: hence few registers, and rows
+// that are ready do not go through shared memory.
 
 constexpr int HELD_ROWS = 8;
 constexpr int HELD_TILES = 3; // of a block, at most
-constexpr int HELD_THREADS = HELD_TILES * RANGES * LANES;
-constexpr int HELD_ROWS_EACH = (HELD_ROWS + HELD_TILES - 1) / HELD_TILES; // that a warp prepares a range of
+constexpr int HELD_GROUP = RANGES * LANES;
+constexpr int HELD_THREADS = HELD_TILES * HELD_GROUP;
+constexpr int HELD_BESIDE = 128; // threads that there are registers for, too
+constexpr int HELD_TOGETHER = 2; // rows that a warp normalises at a time
+constexpr int HELD_AHEAD = 4;    // units of a ready row that a warp asks for at a time
 
 struct Held {
     Weights weights;
@@ -23,15 +27,15 @@ struct Held {
 
 // The shared memory of a block.
 struct HeldMemory {
-    u16* inputs;    // (rows, stride)
+    u16* inputs;    // (rows, stride), of rows that are normalised
     float* sums;    // (tiles_each, ranges, rows, SUMS_STRIDE)
-    uint4* weights; // of each warp that multiplies: codes, then scales
+    uint4* weights; // (tiles_each, units): of each range codes, then scales
     int stride;     // f16: lanes then read from different banks
 
-    __device__ HeldMemory(const Held& p, uint4* memory) {
+    __device__ HeldMemory(const Held& p, bool normed, uint4* memory) {
         stride = p.units * UNIT_COLS + 8;
         inputs = (u16*)memory;
-        sums = (float*)(inputs + p.rows * stride);
+        sums = (float*)(inputs + (normed ? p.rows * stride : 0));
         weights = (uint4*)(sums + p.tiles_each * RANGES * p.rows * SUMS_STRIDE);
     }
 };
@@ -44,11 +48,10 @@ template <class Format> struct HeldRange {
     bool multiplies;
 
     __device__ HeldRange(const Held& p, const HeldMemory& m) {
-        const int range = warp_id() % RANGES, units_most = div_up(p.units, RANGES);
-        own = m.weights + warp_id() * units_most * (CODES + scale_bytes<Format>(p.weights) / 16);
-        const int slot = warp_id() / RANGES;
-        tile = blockIdx.x + slot * gridDim.x;
+        const int range = warp_id() % RANGES, slot = warp_id() / RANGES;
         begin = range_begin(p.units, range), count = range_begin(p.units, range + 1) - begin;
+        own = m.weights + (slot * p.units + begin) * (CODES + scale_bytes<Format>(p.weights) / 16);
+        tile = blockIdx.x + slot * gridDim.x;
         multiplies = slot < p.tiles_each;
         if (!multiplies || tile >= div_up(p.weights.rows, TILE_ROWS)) count = 0;
     }
@@ -63,107 +66,144 @@ template <class Format> struct HeldRange {
             for (int i = lane_id(); i < count * each; i += LANES) copy_16(own + count * CODES + i, scales + i, true);
         }
     }
-    __device__ void multiply(const Held& p, const HeldMemory& m, float (&sums)[1][4]) const {
-        const u8* scales = (const u8*)(own + count * CODES) + scale_at<Format>(p.weights);
-        const int stride = scale_bytes<Format>(p.weights);
-        const StagedInputs<1> inputs(m.inputs + min(lane_id() / 4, p.rows - 1) * m.stride + 16 * (lane_id() % 4), 0);
-#pragma unroll 1
-        for (int i = 0; i < count; i++) {
-            Raw<Format::PIECES> raw;
+    // sums += unit i * `input`
+    __device__ void multiply(const Held& p, int i, const Input (&input)[1], float (&sums)[1][4]) const {
+        Raw<Format::PIECES> raw;
 #pragma unroll
-            for (int k = 0; k < Format::PIECES; k++) raw.pieces[k] = own[i * CODES + k * LANES + lane_id()];
-            if constexpr (Format::SCALE_BYTES > 0) raw.scales = read_scales<Format>(scales + i * stride);
-            multiply_unit<Format, 1>(raw, inputs, begin + i, sums);
-        }
+        for (int k = 0; k < Format::PIECES; k++) raw.pieces[k] = own[i * CODES + k * LANES + lane_id()];
+        const u8* scales = (const u8*)(own + count * CODES) + scale_at<Format>(p.weights);
+        if constexpr (Format::SCALE_BYTES > 0) raw.scales = read_scales<Format>(scales + i * scale_bytes<Format>(p.weights));
+        multiply_inputs<Format, 1>(raw, input, sums);
     }
 };
 
-// The rows, normalised: a warp has a range of every third row, in registers from the first look at it to the last.
-__device__ inline void stage_normed_rows(const Held& p, const HeldMemory& m, RangeOfRow& norm, float (*factors)[RANGES], float (*squares)[RANGES]) {
-    const int range = warp_id() % RANGES, first = warp_id() / RANGES;
+// The rows, normalised: a warp has a range of some of them, in registers from the first look at it to the last.
+__device__ inline void stage_normed_rows(const Held& p, const HeldMemory& m, float (*factors)[RANGES], float (*squares)[RANGES]) {
+    const int range = warp_id() % RANGES;
     const Columns columns(p.units, range);
-    RangeOfRow x[HELD_ROWS_EACH];
+#pragma unroll 1
+    for (int first = warp_id() / RANGES; first - warp_id() / RANGES < p.rows; first += HELD_TOGETHER * HELD_TILES) {
+        RangeOfRow x[HELD_TOGETHER], norm;
 #pragma unroll
-    for (int i = 0; i < HELD_ROWS_EACH; i++) {
-        const int row = first + i * HELD_TILES;
-        if (row < p.rows) x[i].load(columns, p.x + (u64)row * p.width, p.width);
-    }
+        for (int i = 0; i < HELD_TOGETHER; i++) {
+            const int row = first + i * HELD_TILES;
+            if (row < p.rows) x[i].load(columns, p.x + (u64)row * p.width, p.width);
+        }
+        norm.load(columns, p.norm, p.width);
 #pragma unroll
-    for (int i = 0; i < HELD_ROWS_EACH; i++) {
-        const int row = first + i * HELD_TILES;
-        if (row >= p.rows) break;
-        float own = 0;
-        x[i].each(columns, [&](int, float4& v, int) { add_squares(own, v); });
-        own = warp_sum(own);
-        if (lane_id() == 0) squares[row][range] = own;
-    }
-    __syncthreads();
+        for (int i = 0; i < HELD_TOGETHER; i++) {
+            const int row = first + i * HELD_TILES;
+            if (row >= p.rows) break;
+            float own = 0;
+            x[i].each(columns, [&](int, float4& v, int) { add_squares(own, v); });
+            own = warp_sum(own);
+            if (lane_id() == 0) squares[row][range] = own;
+        }
+        __syncthreads();
 #pragma unroll
-    for (int i = 0; i < HELD_ROWS_EACH; i++) {
-        const int row = first + i * HELD_TILES;
-        if (row >= p.rows) break;
-        const float scale = norm_scale(squares[row], p.width, p.eps);
-        float largest = 0;
-        x[i].each(columns, [&](int, float4& v, int k) { v = normed(v, scale, norm.of[k]), largest = fmaxf(largest, largest_of(v)); });
-        const int exponent = exponent_of(warp_max(largest));
-        const float factor = power_of_two(exponent);
-        u16 *to = m.inputs + row * m.stride, *others = p.to.values + (u64)row * p.to.stride;
-        const bool leaves = p.to.values && blockIdx.x == 0;
-        x[i].each(columns, [&](int c, float4& v, int) {
-            const uint2 both = {pack_f16(v.x * factor, v.y * factor), pack_f16(v.z * factor, v.w * factor)};
-            *(uint2*)(to + c) = both;
-            if (leaves) *(uint2*)(others + c) = both;
-        });
-        if (lane_id() == 0) factors[row][range] = power_of_two(-exponent);
-        if (lane_id() == 0 && leaves) p.to.factors[row * RANGES + range] = power_of_two(-exponent);
+        for (int i = 0; i < HELD_TOGETHER; i++) {
+            const int row = first + i * HELD_TILES;
+            if (row >= p.rows) break;
+            const float scale = norm_scale(squares[row], p.width, p.eps);
+            float largest = 0;
+            x[i].each(columns, [&](int, float4& v, int k) { v = normed(v, scale, norm.of[k]), largest = fmaxf(largest, largest_of(v)); });
+            const int exponent = exponent_of(warp_max(largest));
+            const float factor = power_of_two(exponent);
+            u16 *to = m.inputs + row * m.stride, *others = p.to.values + (u64)row * p.to.stride;
+            const bool leaves = p.to.values && blockIdx.x == 0;
+            x[i].each(columns, [&](int c, float4& v, int) {
+                const uint2 both = {pack_f16(v.x * factor, v.y * factor), pack_f16(v.z * factor, v.w * factor)};
+                *(uint2*)(to + c) = both;
+                if (leaves) *(uint2*)(others + c) = both;
+            });
+            if (lane_id() == 0) factors[row][range] = power_of_two(-exponent);
+            if (lane_id() == 0 && leaves) p.to.factors[row * RANGES + range] = power_of_two(-exponent);
+        }
     }
 }
 
-__device__ inline void stage_ready_rows(const Held& p, const HeldMemory& m, float (*factors)[RANGES]) {
-    const int pieces = p.units * UNIT_COLS / 8;
-    for (int i = threadIdx.x; i < p.rows * pieces; i += HELD_THREADS) {
-        const int row = i / pieces, piece = i - row * pieces;
-        copy_16(m.inputs + row * m.stride + 8 * piece, p.ready + ((u64)row * pieces + piece) * 8, true);
+// A lane's part of row g, as it was staged.
+template <class Format> __device__ inline void multiply_staged(const Held& p, const HeldMemory& m, const HeldRange<Format>& own, float (&sums)[1][4]) {
+    const StagedInputs<1> inputs(m.inputs + min(lane_id() / 4, p.rows - 1) * m.stride + 16 * (lane_id() % 4), 0);
+#pragma unroll 1
+    for (int i = 0; i < own.count; i++) {
+        Input input[1];
+        inputs.load(input, own.begin + i);
+        own.multiply(p, i, input, sums);
     }
-    if (threadIdx.x < p.rows * RANGES) factors[threadIdx.x / RANGES][threadIdx.x % RANGES] = p.factors[threadIdx.x];
 }
 
-// Adds up and writes the block's tiles: a thread has one value.
-__device__ inline void finish_held(const Held& p, const HeldMemory& m, const float (*factors)[RANGES]) {
-    const int of_tile = TILE_ROWS * p.rows;
-    for (int i = threadIdx.x; i < p.tiles_each * of_tile; i += HELD_THREADS) {
-        const int slot = i / of_tile, n = i % of_tile / TILE_ROWS, row = (blockIdx.x + slot * gridDim.x) * TILE_ROWS + i % TILE_ROWS;
-        if (row >= p.weights.rows) continue;
-        const float* sums = m.sums + (slot * RANGES * p.rows + n) * SUMS_STRIDE + i % TILE_ROWS;
-        float* out = p.weights.out + (u64)n * p.out_stride + row;
-        const float before = p.add ? *out : 0.0f;
+// The same of rows that are ready: nobody has to wait for what other warps bring.
+template <class Format> __device__ inline void multiply_ready(const Held& p, const HeldRange<Format>& own, float (&sums)[1][4]) {
+    const u16* row = p.ready + (u64)min(lane_id() / 4, p.rows - 1) * p.units * UNIT_COLS + own.begin * UNIT_COLS + 16 * (lane_id() % 4);
+    const StagedInputs<1> inputs(row, 0);
+    Input ahead[HELD_AHEAD][1];
+#pragma unroll
+    for (int i = 0; i < HELD_AHEAD; i++) {
+        if (i < own.count) inputs.load(ahead[i], i);
+    }
+    wait_for_copies<0>();
+    __syncwarp();
+#pragma unroll 1
+    for (int first = 0; first < own.count; first += HELD_AHEAD) {
+#pragma unroll
+        for (int i = 0; i < HELD_AHEAD; i++) {
+            if (first + i >= own.count) break;
+            own.multiply(p, first + i, ahead[i], sums);
+            if (first + i + HELD_AHEAD < own.count) inputs.load(ahead[i], first + i + HELD_AHEAD);
+        }
+    }
+}
+
+// The value that a thread adds up and writes.
+struct HeldValue {
+    int slot, n, of_tile, row;
+    bool there;
+    float bias, before;
+
+    __device__ HeldValue(const Held& p) {
+        const int of_slot = TILE_ROWS * p.rows;
+        slot = threadIdx.x / of_slot, n = threadIdx.x % of_slot / TILE_ROWS, of_tile = threadIdx.x % TILE_ROWS;
+        row = (blockIdx.x + slot * gridDim.x) * TILE_ROWS + of_tile;
+        there = slot < p.tiles_each && row < p.weights.rows;
+        bias = there && p.weights.bias ? p.weights.bias[row] : 0.0f;
+    }
+    __device__ float* out(const Held& p) const { return p.weights.out + (u64)n * p.out_stride + row; }
+    __device__ void ask(const Held& p) { before = there && p.add ? *out(p) : 0.0f; }
+    __device__ void write(const Held& p, const HeldMemory& m, const float (*factors)[RANGES]) const {
+        if (!there) return;
+        const float* sums = m.sums + (slot * RANGES * p.rows + n) * SUMS_STRIDE + of_tile;
         float total = 0;
 #pragma unroll
         for (int range = 0; range < RANGES; range++) total = fmaf(sums[range * p.rows * SUMS_STRIDE], factors[n][range], total);
-        const float value = with_bias(p.weights, 0, row, total);
-        *out = p.add ? before + value : value;
+        float value = total * p.weights.factor; // exact
+        if (p.weights.bias) value += bias;
+        *out(p) = p.add ? before + value : value;
     }
-}
+};
 
 template <class Format, bool NORMED_ROWS> __device__ void held(const Held& p) {
     extern __shared__ uint4 held_memory[];
-    __shared__ float factors[HELD_ROWS][RANGES], squares[HELD_ROWS][RANGES];
-    const HeldMemory m(p, held_memory);
+    __shared__ float factors[HELD_ROWS][RANGES], squares[NORMED_ROWS ? HELD_ROWS : 1][RANGES];
+    const HeldMemory m(p, NORMED_ROWS, held_memory);
     let_the_next_begin();
     const HeldRange<Format> own(p, m);
     own.ask(p);
     end_of_copies();
-    RangeOfRow norm;
-    if (NORMED_ROWS) norm.load(Columns(p.units, warp_id() % RANGES), p.norm, p.width);
-    if (p.weights.bias && threadIdx.x % LANES == 0 && own.count > 0) ask_for(p.weights.bias + own.tile * TILE_ROWS);
+    HeldValue value(p);
+    if (NORMED_ROWS && threadIdx.x * 32 < p.width) ask_for(p.norm + threadIdx.x * 32);
     wait_for_the_one_before();
-    if constexpr (NORMED_ROWS) stage_normed_rows(p, m, norm, factors, squares);
-    if constexpr (!NORMED_ROWS) stage_ready_rows(p, m, factors);
-    end_of_copies();
-    wait_for_copies<0>();
-    __syncthreads();
     float sums[1][4] = {};
-    own.multiply(p, m, sums);
+    value.ask(p);
+    if constexpr (NORMED_ROWS) {
+        stage_normed_rows(p, m, factors, squares);
+        wait_for_copies<0>();
+        __syncthreads();
+        multiply_staged(p, m, own, sums);
+    } else {
+        if (threadIdx.x < p.rows * RANGES) factors[threadIdx.x / RANGES][threadIdx.x % RANGES] = p.factors[threadIdx.x];
+        multiply_ready(p, own, sums);
+    }
     const int g = lane_id() / 4, t = lane_id() % 4;
     float* to = m.sums + warp_id() * p.rows * SUMS_STRIDE + g;
 #pragma unroll
@@ -172,14 +212,12 @@ template <class Format, bool NORMED_ROWS> __device__ void held(const Held& p) {
         if (own.multiplies && n < p.rows) to[n * SUMS_STRIDE + 8 * (k / 2)] = sums[0][k];
     }
     __syncthreads();
-    finish_held(p, m, factors);
+    value.write(p, m, factors);
 }
 
-extern "C" __device__ const int held_tiles = HELD_TILES;
-
 #define HELD(name, Format) \
-    extern "C" __global__ void __launch_bounds__(HELD_THREADS, 1) held_normed_##name(const __grid_constant__ Held p) { held<Format, true>(p); } \
-    extern "C" __global__ void __launch_bounds__(HELD_THREADS, 1) held_ready_##name(const __grid_constant__ Held p) { held<Format, false>(p); }
+    extern "C" __global__ void __launch_bounds__(HELD_THREADS + HELD_BESIDE, 1) held_normed_##name(const __grid_constant__ Held p) { held<Format, true>(p); } \
+    extern "C" __global__ void __launch_bounds__(HELD_THREADS + HELD_BESIDE, 1) held_ready_##name(const __grid_constant__ Held p) { held<Format, false>(p); }
 
 HELD(levels4, Levels4)
 HELD(fp4, Fp4)

@@ -10,8 +10,8 @@ __device__ inline u64 rank_of(float logit, u32 token) {
     return (u64)order << 32 | ~token;
 }
 
-// The likeliest token of each part of a row, a block a part.
-extern "C" __global__ void __launch_bounds__(BEST_THREADS) best(const float* logits, int vocab, u64* ranks) {
+// The likeliest token of each part of a row, a block a part; the host is told in its own memory.
+extern "C" __global__ void __launch_bounds__(BEST_THREADS) best(const float* logits, int vocab, u64* ranks, u64* host) {
     __shared__ u64 largest[BEST_THREADS / LANES];
     begin_kernel();
     const float* of = logits + (u64)blockIdx.y * vocab;
@@ -27,7 +27,8 @@ extern "C" __global__ void __launch_bounds__(BEST_THREADS) best(const float* log
     if (lane_id() == 0) largest[warp_id()] = own;
     __syncthreads();
     own = of_warp(lane_id() < BEST_THREADS / LANES ? largest[lane_id()] : 0);
-    if (threadIdx.x == 0) ranks[blockIdx.y * BEST_PARTS + blockIdx.x] = own;
+    const int part = blockIdx.y * BEST_PARTS + blockIdx.x;
+    if (threadIdx.x == 0) ranks[part] = own, host[part] = own;
 }
 
 // What the host wants of a row before a token is chosen by it, to the bit as it would do it itself (sample/change.rs). Both lists

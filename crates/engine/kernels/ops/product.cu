@@ -86,10 +86,8 @@ template <int N> struct Inputs {
 };
 
 // sums += a unit of the tile * the unit of the inputs.
-template <class Format, int N, class From>
-__device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const From& inputs, int unit, float (&sums)[N][4]) {
-    Input input[N];
-    inputs.load(input, unit);
+template <class Format, int N>
+__device__ inline void multiply_inputs(const Raw<Format::PIECES>& raw, const Input (&input)[N], float (&sums)[N][4]) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const Operand a = Format::operand(raw, j);
@@ -98,6 +96,13 @@ __device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const From&
             multiply_add(sums[n], a.a0, a.a1, a.a2, a.a3, input[n].first(j), input[n].second(j));
         }
     }
+}
+
+template <class Format, int N, class From>
+__device__ inline void multiply_unit(const Raw<Format::PIECES>& raw, const From& inputs, int unit, float (&sums)[N][4]) {
+    Input input[N];
+    inputs.load(input, unit);
+    multiply_inputs<Format>(raw, input, sums);
 }
 
 // One tile of 16 matrix rows, 8 * N input rows; each warp a range of the columns.

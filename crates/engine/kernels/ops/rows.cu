@@ -80,6 +80,51 @@ extern "C" __global__ void mix(float* x, int width, const float* down, const flo
     x[(u64)row * width + c] = sum;
 }
 
+// The same of rows that are whole fours, and what products read of the new rows, normalised. A block has a range of a row, a thread
+// four of its columns, and the blocks of a row are a cluster. It is small: there is room for the next kernel beside it.
+constexpr int MIXED_THREADS = 128;
+
+extern "C" __global__ void __launch_bounds__(MIXED_THREADS)
+    mix_normed(float* x, int width, const float* down, const float* shares, int used, const float* weight, float eps, Prepared to) {
+    __shared__ float4 sums[MIXED_THREADS];
+    __shared__ float squares[RANGES], largests[MIXED_THREADS / LANES];
+    let_the_next_begin();
+    begin_in_cluster();
+    const int row = blockIdx.x, range = blockIdx.z, lane = lane_id();
+    const Columns columns(to.units, range);
+    const int c = columns.begin + 4 * threadIdx.x;
+    const bool there = c < min(columns.end, width);
+    const auto four = [&](const float* of_row) { return there ? *(const float4*)(of_row + c) : float4{0, 0, 0, 0}; };
+    const float4 norm = four(weight);
+    wait_for_the_one_before();
+    float4 sum = four(x + (u64)row * width);
+    shares += row * used, down += (u64)row * used * width;
+#pragma unroll 4
+    for (int i = 0; i < used; i++) add_scaled(sum, shares[i], four(down + (u64)i * width));
+    sums[threadIdx.x] = sum;
+    __syncthreads();
+    wait_for_cluster(); // every block has begun
+    if (warp_id() == 0) {
+        float own = 0;
+        for (int i = lane; columns.begin + 4 * i < columns.end; i += LANES) add_squares(own, sums[i]);
+        own = warp_sum(own);
+        if (lane < RANGES) write_block(shared_of_block(squares + range, lane), own);
+    }
+    arrive_in_cluster();
+    wait_for_cluster();
+    if (there) *(float4*)(x + (u64)row * width + c) = sum;
+    const float4 v = normed(sum, norm_scale(squares, width, eps), norm);
+    const float largest = warp_max(largest_of(v));
+    if (lane == 0) largests[warp_id()] = largest;
+    __syncthreads();
+    const int exponent = exponent_of(warp_max(largests[lane % (MIXED_THREADS / LANES)]));
+    const float factor = power_of_two(exponent);
+    if (c < columns.end) {
+        *(uint2*)(to.values + (u64)row * to.stride + c) = {pack_f16(v.x * factor, v.y * factor), pack_f16(v.z * factor, v.w * factor)};
+    }
+    if (threadIdx.x == 0) to.factors[row * RANGES + range] = power_of_two(-exponent);
+}
+
 // Writes where nothing is: the error that a broken kernel would make, to see what follows from it.
 extern "C" __global__ void write_outside(float* nowhere) {
     begin_kernel();

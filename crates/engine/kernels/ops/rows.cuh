@@ -43,6 +43,10 @@ __device__ inline void add_squares(float& squares, float4 v) {
     squares = fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, fmaf(v.x, v.x, squares))));
 }
 
+__device__ inline void add_scaled(float4& sum, float share, float4 v) {
+    sum = {fmaf(share, v.x, sum.x), fmaf(share, v.y, sum.y), fmaf(share, v.z, sum.z), fmaf(share, v.w, sum.w)};
+}
+
 // The squares of a range, by one warp.
 __device__ inline float range_squares(const float* x, Columns columns, int width) {
     float squares = 0;

@@ -20,19 +20,23 @@ const E2M1_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, 
 pub fn dequantize_row(format: Format, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(out.len() % format.block_len(), 0, "{} columns in {}", out.len(), format.name());
     assert_eq!(bytes.len(), format.row_bytes(out.len()), "bytes of a row in {}", format.name());
-    let block = decoder(format);
+    let decode = decoder(format);
+    if format.block_len() == 1 {
+        return decode(bytes, out);
+    }
     let blocks = bytes.chunks_exact(format.block_bytes());
     for (bytes, out) in blocks.zip(out.chunks_exact_mut(format.block_len())) {
-        block(bytes, out);
+        decode(bytes, out);
     }
 }
 
+/// What decodes a block, or a row of values that stand by themselves: a call for each would take longer than all else.
 fn decoder(format: Format) -> fn(&[u8], &mut [f32]) {
     match format {
-        Format::F32 => |bytes, out| out[0] = f32_at(bytes, 0),
-        Format::F16 => |bytes, out| out[0] = f16_at(bytes, 0),
-        Format::Bf16 => |bytes, out| out[0] = bf16_at(bytes, 0),
-        Format::Fp8 => |bytes, out| out[0] = e4m3_to_f32(bytes[0]),
+        Format::F32 => |bytes, out| values::<4>(bytes, out, |bytes| f32_at(bytes, 0)),
+        Format::F16 => |bytes, out| values::<2>(bytes, out, |bytes| f16_at(bytes, 0)),
+        Format::Bf16 => |bytes, out| values::<2>(bytes, out, |bytes| bf16_at(bytes, 0)),
+        Format::Fp8 => |bytes, out| values::<1>(bytes, out, |bytes| e4m3_to_f32(bytes[0])),
         Format::Q4_0 => q4_0,
         Format::Q4_1 => q4_1,
         Format::Q5_0 => q5_0,
@@ -46,6 +50,13 @@ fn decoder(format: Format) -> fn(&[u8], &mut [f32]) {
         Format::Q5K => k::q5_k,
         Format::Q6K => k::q6_k,
         Format::Iq4Xs => k::iq4_xs,
+    }
+}
+
+/// Sets values of so many bytes each.
+fn values<const BYTES: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn(&[u8]) -> f32) {
+    for (bytes, out) in bytes.chunks_exact(BYTES).zip(out) {
+        *out = value(bytes);
     }
 }
 

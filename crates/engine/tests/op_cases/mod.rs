@@ -121,6 +121,7 @@ pub fn exact_rows(random: &mut Random, rows: usize, cols: usize, block: usize) -
     (0..rows).map(|_| row(random)).collect()
 }
 
+#[derive(Clone)]
 pub struct Attend {
     pub heads: (usize, usize, usize),
     pub window: Option<usize>,
@@ -133,12 +134,17 @@ pub struct Attend {
     pub steps: Vec<(Batch, Vec<Vec<f32>>)>, // batches in order, with x of each
 }
 
-impl Case for Attend {
-    fn run<D: Device>(&self, device: &mut D) -> Vec<f32> {
+impl Attend {
+    fn config(&self) -> Config {
         let (heads, kv_heads, head_dim) = self.heads;
         let mut config = config(heads, kv_heads, head_dim);
         config.rope.pairs = self.pairs;
-        let weights = Attention {
+        config
+    }
+
+    fn weights<D: Device>(&self, device: &mut D, out: &Tensor) -> Attention<D> {
+        let (heads, kv_heads, head_dim) = self.heads;
+        Attention {
             layer: 1,
             heads,
             kv_heads,
@@ -150,9 +156,16 @@ impl Case for Attend {
             q_norm: self.head_norms.as_ref().map(|(q, _)| norm(device, q)),
             k_norm: self.head_norms.as_ref().map(|(_, k)| norm(device, k)),
             sinks: self.sinks.as_ref().map(|s| device.vector(std::slice::from_ref(s)).unwrap()),
-            out: device.matrix(&self.qkv[..1]).unwrap(),
+            out: device.matrix(std::slice::from_ref(out)).unwrap(),
             out_bias: None,
-        };
+        }
+    }
+}
+
+impl Case for Attend {
+    fn run<D: Device>(&self, device: &mut D) -> Vec<f32> {
+        let ((heads, kv_heads, head_dim), config) = (self.heads, self.config());
+        let weights = self.weights(device, &self.qkv[0]);
         device.ready(&config, ROWS_MAX).unwrap();
         let mut cache = device.cache(&config, BLOCKS).unwrap();
         let mut results = Vec::new();
@@ -250,6 +263,7 @@ impl Case for Gated {
     }
 }
 
+#[derive(Clone)]
 pub struct Mixed {
     pub used: usize,
     pub normalize: bool,
@@ -261,13 +275,13 @@ pub struct Mixed {
     pub x: Vec<Vec<f32>>,
 }
 
-impl Case for Mixed {
-    fn run<D: Device>(&self, device: &mut D) -> Vec<f32> {
+impl Mixed {
+    fn weights<D: Device>(&self, device: &mut D) -> Mixture<D> {
         let one = std::slice::from_ref;
         let bias = |device: &mut D, i: usize| {
             self.biases.as_ref().map(|biases| device.vector(one(&biases[i])).unwrap())
         };
-        let weights = Mixture {
+        Mixture {
             norm: norm(device, &self.norm),
             used: self.used,
             normalize: self.normalize,
@@ -280,12 +294,108 @@ impl Case for Mixed {
             up_bias: bias(device, 2),
             down: device.experts(&self.experts[2]).unwrap(),
             down_bias: bias(device, 3),
-        };
+        }
+    }
+}
+
+impl Case for Mixed {
+    fn run<D: Device>(&self, device: &mut D) -> Vec<f32> {
+        let weights = self.weights(device);
         device.ready(&config(4, 2, 32), ROWS_MAX).unwrap();
         let mut x = buffer(device, &self.x);
         let batch = begin(device, simple_batch(self.x.len()));
         device.mixture(&weights, &mut x, &batch);
         read_all(device, &mut x, self.x.len())
+    }
+}
+
+/// The end of a layer and the beginning of the next, without a look at what lies between. Each row is a sequence of its own, whose
+/// cached keys and values are zeros.
+#[derive(Clone)]
+pub struct Joint {
+    pub mixed: Mixed,
+    pub attend: Attend,
+    pub out: Tensor,
+    pub position: usize,
+}
+
+impl Case for Joint {
+    fn run<D: Device>(&self, device: &mut D) -> Vec<f32> {
+        let ((heads, kv_heads, head_dim), config) = (self.attend.heads, self.attend.config());
+        let (mixture, attention) = (self.mixed.weights(device), self.attend.weights(device, &self.out));
+        let rows = self.mixed.x.len();
+        device.ready(&config, ROWS_MAX).unwrap();
+        let mut cache = device.cache(&config, BLOCKS).unwrap();
+        let mut batch = Batch::default();
+        let of_each = self.position / 32 + 1;
+        for row in 0..rows {
+            let blocks: Vec<u32> = (row * of_each..(row + 1) * of_each).map(|block| block as u32).collect();
+            batch.push(&[1], self.position, &blocks, true);
+        }
+        let mut x = buffer(device, &self.mixed.x);
+        let mut qkv = buffer(device, &poisoned(rows, (heads + 2 * kv_heads) * head_dim));
+        let mut attended = buffer(device, &poisoned(rows, heads * head_dim));
+        device.begin(&config.rope, &batch);
+        device.mixture(&mixture, &mut x, &batch);
+        device.qkv(&attention, &x, &batch, &mut qkv, &mut cache);
+        device.attend(&attention, &qkv, &batch, &cache, &mut attended);
+        device.project_add(&attention.out, None, &attended, &mut x, &batch);
+        read_all(device, &mut x, rows)
+    }
+}
+
+/// With sizes that a card's kernels for a few rows take: whole ranges a KV head, and two chunks.
+pub fn joint_case(random: &mut Random, rows: usize) -> Joint {
+    let (heads, hidden, ffn, experts, position) = ((16, 8, 64), 704, 1408, 8, 200);
+    let (q, kv, dim) = heads;
+    let matrix = |random: &mut Random, name: &str, rows: usize, cols: usize| {
+        random_tensor(random, name, &[rows, cols], Format::F32)
+    };
+    let expert = |random: &mut Random, name: &str, [rows, cols]: [usize; 2]| {
+        random_tensor(random, name, &[experts, rows, cols], Format::Mxfp4)
+    };
+    Joint {
+        mixed: Mixed {
+            used: 3,
+            normalize: true,
+            activation: Activation::ClampedSwiglu,
+            norm: vector_tensor("norm", &random.normals(hidden, 1.0)),
+            router: matrix(random, "router", experts, hidden),
+            experts: [
+                expert(random, "gate", [ffn, hidden]),
+                expert(random, "up", [ffn, hidden]),
+                expert(random, "down", [hidden, ffn]),
+            ],
+            biases: None,
+            x: (0..rows).map(|_| random.normals(hidden, 1.0)).collect(),
+        },
+        attend: Attend {
+            heads,
+            window: Some(150),
+            pairs: RopePairs::Halves,
+            norm: vector_tensor("norm", &random.normals(hidden, 1.0)),
+            qkv: vec![
+                matrix(random, "q", q * dim, hidden),
+                matrix(random, "k", kv * dim, hidden),
+                matrix(random, "v", kv * dim, hidden),
+            ],
+            bias: None,
+            head_norms: None,
+            sinks: Some(vector_tensor("sinks", &random.normals(q, 1.0))),
+            steps: Vec::new(),
+        },
+        out: matrix(random, "out", hidden, q * dim),
+        position,
+    }
+}
+
+pub fn joints<V: Visit>(visit: &mut V) {
+    for rows in [1, 2, 5, 8, 9] {
+        visit.case(
+            &format!("mixture and attention, {rows} rows"),
+            &joint_case(&mut Random::new(51), rows),
+            1e-1,
+        );
     }
 }
 

@@ -3,8 +3,8 @@
 use super::super::{Bytes, Card, CudaError, Doing};
 use super::kernels::{Grid, arg};
 use super::layout::UNIT_COLS;
-use super::step::Step;
-use super::{Buffer, Cuda, RANGES};
+use super::step::{CHUNK_TOKENS, Step};
+use super::{Buffer, Cuda, Matrix, RANGES, Vector, held};
 use crate::batch::Batch;
 use crate::device::Attention;
 use crate::limits::KV_BLOCK_TOKENS;
@@ -101,6 +101,21 @@ const PARTIALS_MAX: usize = 4096;
 const FOLD_CHUNKS_MAX: usize = 1024;
 /// Chunks that are folded and made inputs by a block for each range; more of them want more blocks.
 const NEAR_CHUNKS_MAX: usize = 64;
+/// Chunks of a row whose blocks are a cluster.
+const CLUSTER_CHUNKS_MAX: usize = 8;
+
+/// Chunks that a row with this window sees at most, of so many.
+fn chunks_seen(window: Option<usize>, chunks: usize) -> usize {
+    window.map_or(chunks, |window| chunks.min((window + CHUNK_TOKENS - 2) / CHUNK_TOKENS + 1))
+}
+
+/// Whether the blocks of a row and a KV head fold what they sum up by themselves, as a cluster: they are few, and what becomes
+/// inputs are whole ranges.
+fn can_fold_together(w: &Attention<Cuda>, chunks: usize) -> bool {
+    chunks <= CLUSTER_CHUNKS_MAX
+        && RANGES.is_multiple_of(w.kv_heads)
+        && (w.heads * w.head_dim).is_multiple_of(RANGES * UNIT_COLS)
+}
 
 impl Cuda {
     /// Room for the sums of chunks.
@@ -153,12 +168,7 @@ impl Cuda {
         let (rows, out) = (batch.rows(), qkv.write_on_card());
         let norm = Cuda::norm(&w.norm);
         let bias = w.qkv_bias.as_ref();
-        let done = (rows > 1 && self.held_normed(&w.qkv, bias, (x, rows), norm, out)?)
-            || self.few_normed(&w.qkv, bias, (x, rows), norm, out)?;
-        if !done {
-            let inputs = self.prepare_buffer(x, rows, norm)?;
-            self.product(&w.qkv, inputs, rows, bias, out, false)?;
-        }
+        self.multiply_normed(&w.qkv, bias, (x, rows), norm, out)?;
         let (Some(args), Some(kernels)) = (self.place_args(w, rows, out, cache), &self.attention) else {
             return Ok(());
         };
@@ -169,6 +179,31 @@ impl Cuda {
         let grid = Grid::rows(heads.div_ceil(PLACE_WARPS), PLACE_WARPS * WARP);
         // SAFETY: `Place` is the kernel's struct; every row has a place in the cache that `begin` was told.
         unsafe { kernels.place.launch(&self.card, grid, [arg(&args)]) }
+    }
+
+    /// `out = matrix * norm(x) + bias`
+    fn multiply_normed(
+        &mut self,
+        matrix: &Matrix,
+        bias: Option<&Vector>,
+        (x, rows): (&Buffer, usize),
+        norm: Option<(u64, f32)>,
+        out: u64,
+    ) -> Result<(), CudaError> {
+        let inputs = match self.settle_normed((self.lies(x)?, x.width), norm)? {
+            Some(inputs) if self.held_ready(matrix, bias, (inputs, rows), out, false)? => return Ok(()),
+            Some(inputs) => inputs,
+            None => {
+                self.settle()?;
+                let done = (rows > 1 && self.held_normed(matrix, bias, (x, rows), norm, out)?)
+                    || self.few_normed(matrix, bias, (x, rows), norm, out)?;
+                if done {
+                    return Ok(());
+                }
+                self.prepare_buffer(x, rows, norm)?
+            }
+        };
+        self.product(matrix, inputs, rows, bias, out, false)
     }
 
     fn attend_args(
@@ -243,14 +278,23 @@ impl Cuda {
         args: &Attend,
     ) -> Result<(), CudaError> {
         let Some(place) = self.place_args(w, batch.rows(), args.qkv, cache) else { return Ok(()) };
-        let Some(kernel) = self.attention.as_ref().and_then(|kernels| kernels.one.as_ref()) else {
+        let (rows, chunks) = (batch.rows(), chunks_seen(w.window, args.chunks as usize));
+        let together = self.card.capability.0 >= 9 && can_fold_together(w, chunks);
+        let to = self.inputs(rows, w.heads * w.head_dim)?;
+        let Some(one) = self.attention.as_ref().and_then(|kernels| kernels.one.as_ref()) else {
             return Ok(());
         };
-        let blocks = (batch.spans.len(), w.kv_heads, args.chunks as usize);
-        let grid = Grid { blocks, threads: ONE_WARPS * WARP };
-        // SAFETY: the kernel's structs; the tables are those of this batch, the partial sums have room.
-        unsafe { kernel.launch(&self.card, grid, [arg(args), arg(&place)]) }?;
-        self.fold(w, batch.rows(), args)
+        let kernel = if (2..=held::ROWS_MAX).contains(&rows) { &one.beside_held } else { &one.usual };
+        let grid = Grid { blocks: (rows, w.kv_heads, chunks), threads: ONE_WARPS * WARP };
+        let (cluster, folds) = (if together { chunks } else { 1 }, i32::from(together));
+        let arguments = [arg(args), arg(&place), arg(&to), arg(&folds)];
+        // SAFETY: the kernel's structs; the tables are those of this batch, the partial sums and the inputs have room.
+        unsafe { kernel.launch_in_clusters(&self.card, grid, cluster, arguments) }?;
+        if together {
+            self.prepared = Some(args.out);
+            return Ok(());
+        }
+        self.fold(w, rows, args)
     }
 
     /// Folds the sums of chunks; near the beginning of a sequence, what products read is made in the same go.

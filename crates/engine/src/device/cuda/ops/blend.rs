@@ -3,6 +3,7 @@
 use super::super::CudaError;
 use super::kernels::{Grid, arg};
 use super::layout::{TILE_ROWS, UNIT_COLS};
+use super::owed::Owed;
 use super::product::{Target, Weights};
 use super::{Buffer, Cuda, Prepared, RANGES, Vector};
 use crate::device::{Activation, Mixture};
@@ -119,7 +120,7 @@ impl Cuda {
         // SAFETY: `Args` is the kernel's struct; its addresses are of weights, inputs and outputs of these shapes. A block fits on
         // each multiprocessor, so those that wait for one another are there at once.
         unsafe { kernel.launch_with(&self.card, grid, shared, [arg(&args)]) }?;
-        self.mix(x, out, shares, rows, w.used)?;
+        self.owed = Some(Owed { x: self.lies(x)?, width: x.width, rows, down: out, shares, used: w.used });
         Ok(true)
     }
 

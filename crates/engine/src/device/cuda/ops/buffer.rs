@@ -28,6 +28,11 @@ impl Pinned {
         Ok(Pinned { values, len, context: card.context.clone() })
     }
 
+    /// For a kernel that reads or writes it in place.
+    pub fn address(&self) -> u64 {
+        self.values as u64
+    }
+
     pub fn values(&self) -> &[f32] {
         // SAFETY: `len` values, initialised when they were allocated.
         unsafe { std::slice::from_raw_parts(self.values, self.len) }

@@ -24,7 +24,7 @@ pub struct Choice {
     ranks: Bytes,   // (rows, PARTS)
     host: Pinned,   // the same, once the stream is done
     rows: usize,    // of the last batch
-    behind: bool,   // the card's ranks are newer than the host's
+    behind: bool,   // the stream has to be waited for before the host's are looked at
     wishes: Wishes, // what was to be changed
     weighed: Option<Weighed>,
     scale: Option<f32>, // that the last batch was weighed by
@@ -61,16 +61,9 @@ impl Choice {
         self.rows == 0
     }
 
-    /// Brings the ranks to the host, if they are newer on the card. Whether there is something to wait for is told.
-    pub fn bring(&mut self, card: &Card) -> Result<bool, CudaError> {
-        let behind = std::mem::take(&mut self.behind);
-        if behind {
-            let host = &mut self.host.values_mut()[..self.rows * PARTS * RANK_WORDS];
-            // SAFETY: ranks of these rows on both sides; the host's are not looked at before the stream is done.
-            unsafe { result::memcpy_dtoh_async(host, self.ranks.address, card.stream.cu_stream()) }
-                .doing("copying from the card")?;
-        }
-        Ok(behind)
+    /// Whether the ranks of some row are still on their way: whoever asks waits for the stream.
+    pub fn take_behind(&mut self) -> bool {
+        std::mem::take(&mut self.behind)
     }
 
     /// The largest logit of a row and its token, the first of equals; none if some logit is no number, or none is finite.
@@ -97,18 +90,19 @@ impl Cuda {
     /// Finds the likeliest tokens of the first `rows` rows of logits, which the host knows after the next wait.
     pub(super) fn find_best(&mut self, logits: u64, vocab: usize, rows: usize) -> Result<(), CudaError> {
         self.choice.told(rows);
-        self.rank(logits, vocab, 0, self.choice.rows)?;
-        self.choice.behind = true;
-        self.choice.bring(&self.card).map(|_| ())
+        self.rank(logits, vocab, 0, self.choice.rows)
     }
 
     /// Finds those of `count` rows from the `first`-th on.
     fn rank(&self, logits: u64, vocab: usize, first: usize, count: usize) -> Result<(), CudaError> {
         let (width, logits) = (vocab as i32, logits + (first * vocab * 4) as u64);
-        let ranks = self.choice.ranks.address + (first * RANKS_BYTES) as u64;
+        let at = (first * RANKS_BYTES) as u64;
+        let (ranks, host) = (self.choice.ranks.address + at, self.choice.host.address() + at);
         let grid = Grid { blocks: (PARTS, count, 1), threads: BEST_THREADS };
-        // SAFETY: the arguments of `best`; there are logits of these rows, and room for their ranks.
-        unsafe { self.kernels.best.launch(&self.card, grid, [arg(&logits), arg(&width), arg(&ranks)]) }
+        let args = [arg(&logits), arg(&width), arg(&ranks), arg(&host)];
+        // SAFETY: the arguments of `best`; there are logits of these rows, and room for their ranks on both sides, of which the
+        // host looks at its own when the stream is done.
+        unsafe { self.kernels.best.launch(&self.card, grid, args) }
     }
 
     /// Changes a row on the card, and finds its likeliest token anew. Not if the host has the row. Whether it was done is told.
@@ -151,7 +145,7 @@ impl Cuda {
         if !logits.is_on_card(row) {
             return Ok(None);
         }
-        if self.choice.bring(&self.card)? {
+        if self.choice.take_behind() {
             self.card.finish()?;
         }
         Ok(match &self.alone {
@@ -180,7 +174,7 @@ impl Cuda {
         }
         let (rows, count) = (self.choice.rows, vocab.div_ceil(CHUNK));
         let (ranks, known) = (self.choice.ranks.address, self.choice.scale == Some(scale));
-        let brought = self.choice.bring(&self.card)?;
+        let behind = self.choice.take_behind();
         let weighed = self.choice.room(&self.card, BATCH_LOGIT_ROWS_MAX * count * 2)?;
         if !known {
             let (width, to) = (vocab as i32, weighed.card.address);
@@ -195,7 +189,7 @@ impl Cuda {
             }
             .doing("copying from the card")?;
         }
-        if brought || !known {
+        if behind || !known {
             self.card.finish()?;
         }
         self.choice.scale = Some(scale);

@@ -8,10 +8,10 @@ use super::weights::Part;
 use super::{Buffer, Cuda, Matrix, Prepared, RANGES, Vector};
 use crate::device::Mixture;
 
-const ROWS_MAX: usize = 8;
+pub const ROWS_MAX: usize = 8;
 /// Of a block.
 const TILES_MAX: usize = 3;
-const THREADS: usize = TILES_MAX * RANGES * 32;
+const GROUP_THREADS: usize = RANGES * 32; // a warp a range
 /// Of a row that is normalised: its ranges are in the registers of warps.
 const NORMED_COLS_MAX: usize = 4096;
 /// Shared memory that the kernels have beside.
@@ -38,18 +38,19 @@ struct Args {
     unused: i32,
 }
 
-/// Bytes of shared memory of a block.
-fn shared_bytes(tiles: usize, rows: usize, cols: usize, unit_bytes: usize) -> usize {
+/// Bytes of shared memory of a block. Rows that are normalised go through it.
+fn shared_bytes(normed: bool, tiles: usize, rows: usize, cols: usize, unit_bytes: usize) -> usize {
     let units = cols.div_ceil(UNIT_COLS);
-    let (inputs, sums) = (rows * (units * UNIT_COLS + 8) * 2, tiles * RANGES * rows * SUMS_STRIDE * 4);
-    inputs + sums + tiles * RANGES * units.div_ceil(RANGES) * unit_bytes
+    let inputs = if normed { rows * (units * UNIT_COLS + 8) * 2 } else { 0 };
+    inputs + tiles * (RANGES * rows * SUMS_STRIDE * 4 + units * unit_bytes)
 }
 
 impl Cuda {
     /// The most tiles of a block, and its shared memory, if the multiprocessors can hold the part.
-    fn held_tiles(&self, part: &Part, rows: usize, cols: usize) -> Option<(usize, usize)> {
+    fn held_tiles(&self, part: &Part, args: &Args) -> Option<(usize, usize)> {
+        let (rows, cols) = (args.rows as usize, args.width as usize);
         let tiles = part.rows.div_ceil(TILE_ROWS).div_ceil(self.card.multiprocessors);
-        let bytes = shared_bytes(tiles, rows, cols, part.plan.unit_bytes());
+        let bytes = shared_bytes(args.norm != 0, tiles, rows, cols, part.plan.unit_bytes());
         let fits = rows <= ROWS_MAX && tiles <= TILES_MAX && bytes <= self.kernels.held_bytes_max;
         fits.then_some((tiles, bytes))
     }
@@ -62,13 +63,12 @@ impl Cuda {
         args: Args,
         out: u64,
     ) -> Result<bool, CudaError> {
-        let rows = args.rows as usize;
-        if !matrix.parts.iter().all(|part| self.held_tiles(part, rows, matrix.cols).is_some()) {
+        if !matrix.parts.iter().all(|part| self.held_tiles(part, &args).is_some()) {
             return Ok(false);
         }
         let mut row = 0;
         for part in &matrix.parts {
-            let Some((tiles, shared)) = self.held_tiles(part, rows, matrix.cols) else { continue };
+            let Some((tiles, shared)) = self.held_tiles(part, &args) else { continue };
             let at = 4 * row as u64;
             let bias = bias.map_or(0, |bias| bias.values.address + at);
             let args = Args {
@@ -78,9 +78,11 @@ impl Cuda {
                 ..args
             };
             let blocks = part.rows.div_ceil(TILE_ROWS).min(self.card.multiprocessors);
-            let kernel = &self.kernels.products(part.plan.layout).held[usize::from(args.norm == 0)];
+            let normed = args.norm != 0;
+            let kernel = &self.kernels.products(part.plan.layout).held[usize::from(!normed)];
+            let threads = if normed { TILES_MAX } else { tiles } * GROUP_THREADS;
             // SAFETY: `Args` is the kernels' struct; its addresses are of weights, inputs and outputs of these shapes.
-            unsafe { kernel.launch_with(&self.card, Grid::rows(blocks, THREADS), shared, [arg(&args)]) }?;
+            unsafe { kernel.launch_with(&self.card, Grid::rows(blocks, threads), shared, [arg(&args)]) }?;
             row += part.rows;
         }
         Ok(true)
@@ -123,18 +125,18 @@ impl Cuda {
         self.held_parts(router, w.router_bias.as_ref(), args, logits)
     }
 
-    /// `x += matrix * inputs + bias`
-    pub(super) fn held_added(
+    /// `out (+)= matrix * inputs + bias`
+    pub(super) fn held_ready(
         &self,
         matrix: &Matrix,
         bias: Option<&Vector>,
-        inputs: Prepared,
-        x: u64,
-        rows: usize,
+        (inputs, rows): (Prepared, usize),
+        out: u64,
+        add: bool,
     ) -> Result<bool, CudaError> {
         let Prepared { values: ready, factors, .. } = inputs;
-        let args = Args { ready, factors, add: 1, ..Cuda::held_args(rows, matrix.cols) };
-        self.held_parts(matrix, bias, args, x)
+        let args = Args { ready, factors, add: i32::from(add), ..Cuda::held_args(rows, matrix.cols) };
+        self.held_parts(matrix, bias, args, out)
     }
 }
 
@@ -145,7 +147,8 @@ mod tests {
     #[test]
     fn a_block_has_room_for_its_tiles_rows_and_sums() {
         // q, k and v of gpt-oss-20b, in 8 bits: three tiles of eight rows just fit where a block may have 227 KB.
-        assert_eq!(shared_bytes(3, 8, 2880, 1152), 8 * 2888 * 2 + 3 * 8 * 8 * 20 * 4 + 3 * 8 * 6 * 1152);
-        assert!(shared_bytes(3, 8, 2880, 1152) <= (227 << 10) - STATIC_BYTES);
+        let qkv = shared_bytes(true, 3, 8, 2880, 1152);
+        assert_eq!(qkv, 8 * 2888 * 2 + 3 * (8 * 8 * 20 * 4 + 45 * 1152));
+        assert!(qkv <= (227 << 10) - STATIC_BYTES);
     }
 }

@@ -7,16 +7,19 @@ use super::layout::Layout;
 use super::product::STAGED_BYTES_MAX;
 use super::{held, several};
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+use cudarc::driver::sys::CUfunction_attribute_enum::{
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+};
 use cudarc::driver::{CudaFunction, CudaModule, sys};
 use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Everything but attention, whose kernels have the length of a head as a constant.
-const GENERAL: [(&str, &str); 14] = [
+const GENERAL: [(&str, &str); 15] = [
     ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
     ("formats.cuh", include_str!("../../../../kernels/ops/formats.cuh")),
+    ("cluster.cuh", include_str!("../../../../kernels/ops/cluster.cuh")),
     ("rows.cuh", include_str!("../../../../kernels/ops/rows.cuh")),
     ("product.cu", include_str!("../../../../kernels/ops/product.cu")),
     ("rows.cu", include_str!("../../../../kernels/ops/rows.cu")),
@@ -31,11 +34,13 @@ const GENERAL: [(&str, &str); 14] = [
     ("blend.cu", include_str!("../../../../kernels/ops/blend.cu")),
 ];
 
-const ATTENTION: [(&str, &str); 5] = [
+const ATTENTION: [(&str, &str); 7] = [
     ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
+    ("cluster.cuh", include_str!("../../../../kernels/ops/cluster.cuh")),
     ("rows.cuh", include_str!("../../../../kernels/ops/rows.cuh")),
     ("heads.cu", include_str!("../../../../kernels/ops/heads.cu")),
     ("attend.cu", include_str!("../../../../kernels/ops/attend.cu")),
+    ("fold.cu", include_str!("../../../../kernels/ops/fold.cu")),
     ("attend_one.cu", include_str!("../../../../kernels/ops/attend_one.cu")),
 ];
 
@@ -92,6 +97,15 @@ impl Kernel {
         Ok(kernel)
     }
 
+    /// Leaves as much of a multiprocessor's memory to be shared as can be: where it would have to be divided anew, a kernel could not
+    /// begin beside the one before.
+    fn share_most(self) -> Result<Kernel, CudaError> {
+        self.function
+            .set_attribute(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)
+            .doing("asking for shared memory")?;
+        Ok(self)
+    }
+
     fn allow_shared(&self, bytes: usize) -> Result<(), CudaError> {
         self.function
             .set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes as i32)
@@ -121,16 +135,48 @@ impl Kernel {
         card: &Card,
         grid: Grid,
         shared_bytes: usize,
+        args: [*mut c_void; N],
+    ) -> Result<(), CudaError> {
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_as(card, grid, (shared_bytes, 1), args) }
+    }
+
+    /// So many blocks in the third dimension see each other's shared memory, from sm_90 on.
+    ///
+    /// # Safety
+    /// As [`Kernel::launch`].
+    pub unsafe fn launch_in_clusters<const N: usize>(
+        &self,
+        card: &Card,
+        grid: Grid,
+        cluster: usize,
+        args: [*mut c_void; N],
+    ) -> Result<(), CudaError> {
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_as(card, grid, (self.shared_bytes as usize, cluster), args) }
+    }
+
+    /// # Safety
+    /// As [`Kernel::launch`].
+    unsafe fn launch_as<const N: usize>(
+        &self,
+        card: &Card,
+        grid: Grid,
+        (shared_bytes, cluster): (usize, usize),
         mut args: [*mut c_void; N],
     ) -> Result<(), CudaError> {
         let Grid { blocks: (x, y, z), threads } = grid;
         if x * y * z == 0 {
             return Ok(());
         }
-        // SAFETY: a number and a union of numbers and pointers, for which zeros are nothing.
-        let mut overlap: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
-        overlap.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        overlap.value.programmaticStreamSerializationAllowed = 1;
+        // SAFETY: numbers and unions of numbers and pointers, for which zeros are nothing.
+        let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+        attributes[0].id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes[0].value.programmaticStreamSerializationAllowed = 1;
+        attributes[1].id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attributes[1].value.clusterDim.x = 1;
+        attributes[1].value.clusterDim.y = 1;
+        attributes[1].value.clusterDim.z = cluster as u32;
         let config = sys::CUlaunchConfig {
             gridDimX: x as u32,
             gridDimY: y as u32,
@@ -140,12 +186,12 @@ impl Kernel {
             blockDimZ: 1,
             sharedMemBytes: shared_bytes as u32,
             hStream: card.stream.cu_stream(),
-            attrs: &mut overlap,
-            // Older cards finish one kernel before they begin the next.
-            numAttrs: u32::from(card.capability.0 >= 9),
+            attrs: attributes.as_mut_ptr(),
+            // Older cards finish one kernel before they begin the next, and have no clusters.
+            numAttrs: if card.capability.0 >= 9 { 1 + u32::from(cluster > 1) } else { 0 },
         };
         let (function, nothing) = (self.function.cu_function(), std::ptr::null_mut());
-        // SAFETY: as the caller promises; the attribute lives until the call returns.
+        // SAFETY: as the caller promises; the attributes live until the call returns.
         unsafe { sys::cuLaunchKernelEx(&config, function, args.as_mut_ptr(), nothing) }
             .result()
             .doing("launching a kernel")
@@ -190,6 +236,7 @@ pub struct Kernels {
     pub prepare: Kernel,
     pub activate: Kernel,
     pub mix: Kernel,
+    pub mix_normed: Kernel,
     pub choose: Kernel,
     pub group: Kernel,
     pub best: Kernel,
@@ -206,10 +253,16 @@ pub struct Kernels {
     pub write_outside: Kernel,
 }
 
+/// Attention of one row a sequence.
+pub struct One {
+    pub usual: Kernel,
+    pub beside_held: Kernel, // the same, with memory divided as its neighbours have it
+}
+
 /// Kernels for heads of one length.
 pub struct AttentionKernels {
     pub place: Kernel,
-    pub one: Option<Kernel>, // where a block can have the memory
+    pub one: Option<One>, // where a block can have the memory
     pub fold_near: Kernel,
     pub near_columns: usize, // of a range, that it takes
     pub whole: Kernel,
@@ -316,7 +369,7 @@ impl Kernels {
             };
             let several =
                 |kind: several::Kind| large(&format!("several_{}_{name}", kind.name()), several_bytes_max);
-            let held = |source: &str| large(&format!("held_{source}_{name}"), held_bytes_max);
+            let held = |source: &str| large(&format!("held_{source}_{name}"), held_bytes_max)?.share_most();
             let [normed, plain, ready, gated, experts, mix] = Kind::ALL;
             let [some, some_gated, some_in, some_out] = several::Kind::ALL;
             let (wide, bytes) = (format!("wide_{name}"), format!("wide_{name}_bytes"));
@@ -328,7 +381,7 @@ impl Kernels {
                 route: find(&format!("route_{name}"))?,
                 held: [held("normed")?, held("ready")?],
                 blend: Blend {
-                    kernel: large(&format!("blend_{name}"), several_bytes_max)?,
+                    kernel: large(&format!("blend_{name}"), several_bytes_max)?.share_most()?,
                     ranges: constant_of(card, &module, &format!("blend_{name}_ranges"))? as usize,
                     unit_bytes: constant_of(card, &module, &format!("blend_{name}_unit"))? as usize,
                 },
@@ -342,6 +395,7 @@ impl Kernels {
             prepare: find("prepare")?,
             activate: find("activate")?,
             mix: find("mix")?,
+            mix_normed: find("mix_normed")?.share_most()?,
             choose: find("choose")?,
             group: find("group")?,
             best: find("best")?,
@@ -369,9 +423,14 @@ impl AttentionKernels {
         let module = module(card, &attention_source(head_dim), cache)?;
         let shared = |name: &str| Kernel::find_shared(card, &module, name, "attend_bytes");
         let one_bytes = constant_of(card, &module, "attend_one_bytes")? as usize;
-        let one = (one_bytes <= ONE_BYTES_MAX)
-            .then(|| Kernel::find_shared(card, &module, "attend_one", "attend_one_bytes"))
-            .transpose()?;
+        let find_one = |name: &str| Kernel::find_shared(card, &module, name, "attend_one_bytes");
+        let one = match one_bytes <= ONE_BYTES_MAX {
+            true => Some(One {
+                usual: find_one("attend_one")?,
+                beside_held: find_one("attend_one_beside_held")?.share_most()?,
+            }),
+            false => None,
+        };
         Ok(AttentionKernels {
             place: Kernel::find(&module, "place")?,
             one,

@@ -2,13 +2,13 @@
 
 use super::super::CudaError;
 use super::kernels::{Grid, arg};
+use super::owed::Owed;
 use super::product::{Input, Rows, Target, multiply, tile_rows};
 use super::{Buffer, Cuda, Prepared, Vector};
 use crate::device::{Activation, Mixture};
 
 const CHOOSE_WARPS: usize = 4;
 const GROUP_THREADS: usize = 1024;
-const MIX_THREADS: usize = 256;
 
 /// Slots by expert, as the kernels left them.
 struct Grouped {
@@ -39,6 +39,7 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
+        self.settle()?;
         let done = (rows == 1 && self.few_mixture(w, x)?)
             || self.blend_mixture(w, x, rows)?
             || self.several_mixture(w, x, rows)?;
@@ -70,7 +71,7 @@ impl Cuda {
         let down = self.scratch.down.at(&self.card, slots * hidden * 4)?;
         let target = Target { part: &w.down.part, bias: address(w.down_bias.as_ref()), out: down };
         multiply(&self.card, &self.kernels, input(inner, w.down.cols, hidden, grouped.rows(1)), &[target])?;
-        self.mix(x, down, grouped.shares, rows, w.used)
+        self.mix(&Owed { x: self.lies(x)?, width: hidden, rows, down, shares: grouped.shares, used: w.used })
     }
 
     /// Chooses the experts of each row, and sorts the slots by expert.
@@ -117,22 +118,5 @@ impl Cuda {
             self.kernels.group.launch(card, Grid::rows(1, GROUP_THREADS), group)?;
         }
         Ok(grouped)
-    }
-
-    /// `x += sum over the used of share * down`
-    pub(super) fn mix(
-        &self,
-        x: &Buffer,
-        down: u64,
-        shares: u64,
-        rows: usize,
-        used: usize,
-    ) -> Result<(), CudaError> {
-        let (to, _) = x.read_on_card(&self.card)?;
-        let (width, used) = (x.width as i32, used as i32);
-        let grid = Grid { blocks: (rows, x.width.div_ceil(MIX_THREADS), 1), threads: MIX_THREADS };
-        let args = [arg(&to), arg(&width), arg(&down), arg(&shares), arg(&used)];
-        // SAFETY: the arguments of `mix`; x has the rows, `down` and `shares` their slots.
-        unsafe { self.kernels.mix.launch(&self.card, grid, args) }
     }
 }

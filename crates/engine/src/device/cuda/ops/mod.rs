@@ -15,6 +15,7 @@ mod kernels;
 pub(crate) mod layout;
 mod made_up;
 mod mixture;
+mod owed;
 mod product;
 mod replay;
 mod scratch;
@@ -46,6 +47,7 @@ use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
 use layout::{TILE_ROWS, UNIT_COLS};
 use made_up::Maker;
+use owed::Owed;
 use product::{Input, Rows, Target, multiply};
 use replay::Replay;
 use scratch::Scratch;
@@ -73,6 +75,7 @@ pub struct Cuda {
     embedded: Option<Pinned>, // (rows, hidden) on their way to the card
     prepared: Option<u64>,    // the buffer whose rows `scratch.inputs` has
     measured: Option<u64>,    // the buffer of whose rows `scratch.largest` knows the magnitudes
+    owed: Option<Owed>,       // to the rows of x
     choice: Choice,
     replay: Replay,
     widest: Widest,
@@ -126,6 +129,7 @@ impl Cuda {
             embedded: None,
             prepared: None,
             measured: None,
+            owed: None,
             choice: Choice::new(&card)?,
             replay: Replay::new(false),
             widest: Widest::default(),
@@ -188,6 +192,11 @@ impl Cuda {
         if let Err(error) = outcome {
             self.failed.borrow_mut().get_or_insert(error);
         }
+    }
+
+    /// Where a buffer's rows are for a kernel.
+    fn lies(&self, x: &Buffer) -> Result<u64, CudaError> {
+        x.read_on_card(&self.card).map(|(address, _)| address)
     }
 
     fn norm(norm: &Norm<Cuda>) -> Option<(u64, f32)> {
@@ -296,6 +305,7 @@ impl Cuda {
         hidden: &mut Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
+        self.settle()?;
         if self.few_gated(w, x, hidden, rows)? {
             return Ok(());
         }
@@ -358,9 +368,10 @@ impl Cuda {
         x: &Buffer,
         rows: usize,
     ) -> Result<(), CudaError> {
+        self.settle()?;
         let (out, _) = x.read_on_card(&self.card)?;
         if let Some(inputs) = self.prepared_rows(input, rows)?.filter(|_| rows > 1)
-            && self.held_added(matrix, bias, inputs, out, rows)?
+            && self.held_ready(matrix, bias, (inputs, rows), out, true)?
         {
             return Ok(());
         }
@@ -368,7 +379,7 @@ impl Cuda {
             return Ok(());
         }
         let inputs = self.prepare_buffer(input, rows, None)?;
-        if self.held_added(matrix, bias, inputs, out, rows)? {
+        if self.held_ready(matrix, bias, (inputs, rows), out, true)? {
             return Ok(());
         }
         self.product(matrix, inputs, rows, bias, out, true)
@@ -381,6 +392,7 @@ impl Cuda {
         batch: &Batch,
         logits: &mut Buffer,
     ) -> Result<(), CudaError> {
+        self.settle()?;
         let (address, _) = x.read_on_card(&self.card)?;
         let list = self.step.as_ref().map_or(0, Step::logit_rows);
         let count = batch.logit_rows.len();
@@ -403,7 +415,7 @@ impl Cuda {
         if let Way::On(alone) = &mut self.alone {
             alone.written(batch);
         }
-        (self.prepared, self.measured) = (None, None);
+        (self.prepared, self.measured, self.owed) = (None, None, None);
         self.choice.forget();
         self.card.finish()?;
         if !self.step.as_ref().is_some_and(|step| step.holds(rope, batch)) {
@@ -423,8 +435,7 @@ impl Cuda {
         if let (true, Way::On(alone)) = (self.decoded_alone, &mut self.alone) {
             alone.finish()?;
         }
-        let brought = self.choice.bring(&self.card)?;
-        if brought || !self.decoded_alone {
+        if self.choice.take_behind() || !self.decoded_alone {
             self.card.finish()?;
         }
         Ok(())
@@ -670,6 +681,8 @@ impl Device for Cuda {
     }
 
     fn finish(&mut self) -> Result<(), DeviceError> {
+        let settled = self.settle();
+        self.note(settled);
         self.submit();
         let waited = self.wait_for_batch();
         self.note(waited);
@@ -677,6 +690,8 @@ impl Device for Cuda {
     }
 
     fn read<'a>(&mut self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {
+        let settled = self.settle();
+        self.note(settled);
         self.bring_logits();
         buffer.row(&self.card, row).unwrap_or_else(|error| {
             self.note(Err(error));

@@ -3,6 +3,7 @@
 use super::super::CudaError;
 use super::kernels::{Grid, arg};
 use super::layout::{Layout, TILE_ROWS, UNIT_COLS};
+use super::owed::Owed;
 use super::product::{Target, Weights};
 use super::weights::Part;
 use super::{Buffer, Cuda, Prepared, Vector};
@@ -204,7 +205,7 @@ impl Cuda {
             ..both
         };
         self.launch_several(Kind::Out, down.plan.layout, &out_of, ffn)?;
-        self.mix(x, out, shares, rows, w.used)?;
+        self.mix(&Owed { x: self.lies(x)?, width: x.width, rows, down: out, shares, used: w.used })?;
         Ok(true)
     }
 

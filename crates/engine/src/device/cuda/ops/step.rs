@@ -21,6 +21,8 @@ pub struct Step {
 /// Words of a span: first row, rows, position, first block of its table.
 const SPAN_WORDS: usize = 4;
 const SPANS_WORDS: usize = SPAN_WORDS * BATCH_SEQUENCES_MAX;
+/// What is told of chunks is at most so many parts more.
+const CHUNK_STEPS: usize = 8;
 /// Positions that attention sums up by themselves.
 pub const CHUNK_TOKENS: usize = 128;
 
@@ -98,9 +100,8 @@ impl Step {
     pub fn begin(&mut self, card: &Card, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
         self.adjacent = rope.pairs == RopePairs::Adjacent;
         let reach = |span: &crate::batch::Span| span.position + span.rows.len();
-        // In steps, so that batches of many depths launch the same.
         let chunks = batch.spans.iter().map(reach).max().unwrap_or(0).div_ceil(CHUNK_TOKENS);
-        self.chunks = chunks.next_power_of_two();
+        self.chunks = in_steps(chunks);
         let (positions, places, logits) = (self.positions_at(), self.places_at(), self.logit_rows_at());
         let (angles, blocks) = (self.angles_at(), self.blocks_at());
         let words = self.host.values_mut();
@@ -142,7 +143,22 @@ impl Step {
     }
 }
 
+/// So many chunks or a few more, so that batches of many depths launch the same.
+fn in_steps(chunks: usize) -> usize {
+    chunks.next_multiple_of((chunks.next_power_of_two() / CHUNK_STEPS).max(1))
+}
+
 /// Whole numbers among the floats.
 fn put(to: &mut [f32], words: impl IntoIterator<Item = u32>) {
     to.iter_mut().zip(words).for_each(|(to, word)| *to = f32::from_bits(word));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_grow_by_an_eighth() {
+        assert_eq!([0, 1, 3, 8, 9, 16, 17, 33, 64].map(in_steps), [0, 1, 3, 8, 10, 16, 20, 40, 64]);
+    }
 }
