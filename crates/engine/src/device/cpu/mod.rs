@@ -329,7 +329,8 @@ impl Device for Cpu {
 
     fn attend(&mut self, w: &Attention<Cpu>, qkv: &Buffer, batch: &Batch, cache: &Cache, out: &mut Buffer) {
         let job = AttendJob { weights: w, qkv, batch, cache, isa: self.isa };
-        let tiles = job.tiles();
+        let (tiles, together) = (job.tiles(), job.together(self.pool.threads()));
+        let units = job.units(together);
         let width = out.width;
         let out = Shared::new(&mut out.values);
         // Few tiles, as in decoding: threads share the chunks of each instead.
@@ -343,19 +344,19 @@ impl Device for Cpu {
             unsafe {
                 let scratch = &mut scratches.range_mut(worker.index, 1)[0];
                 if !split {
-                    while let Some(unit) = worker.take(tiles) {
-                        job.whole_tile(unit, scratch, out, width);
+                    while let Some(unit) = worker.take(units) {
+                        job.whole_unit(unit, together, scratch, out, width);
                     }
                     return;
                 }
                 while let Some(unit) = worker.take(tiles * chunks) {
                     let partial = &mut partials.range_mut(unit, 1)[0];
-                    job.one_chunk(unit / chunks, unit % chunks, worker.count, scratch, partial);
+                    job.one_chunk(unit / chunks, unit % chunks, scratch, partial);
                 }
                 worker.barrier();
                 for unit in worker.share(tiles) {
                     let partials = partials.range(unit * chunks, chunks);
-                    job.merge(unit, partials, &mut scratch.totals, out, width);
+                    job.merge(unit, partials, &mut scratch.totals[0], out, width);
                 }
             }
         });
