@@ -1,12 +1,18 @@
 //! Attention of a whole batch: which queries make a tile, and how the parts of one come together.
 
-use super::attention::{AttendChunk, Merge, Partial, RoundQueries, Scratch, TILE, Tile, finish};
+use super::attention::{
+    Ahead, AttendChunk, Merge, Partial, RoundQueries, Scratch, TILE, TOGETHER, Tile, finish,
+};
 use super::cache::Cache;
 use super::memory::Shared;
 use super::simd::Isa;
 use super::{Buffer, Cpu};
 use crate::batch::{Batch, Span};
 use crate::device::Attention;
+use std::ops::Range;
+
+/// Units a thread has at least, if they are of several tiles.
+const UNITS_A_THREAD_MIN: usize = 3;
 
 /// Attention of a batch, cut into tiles of queries.
 pub struct AttendJob<'a> {
@@ -57,41 +63,87 @@ impl AttendJob<'_> {
         (Tile { queries, seen, count, cache, geometry, blocks, layer: w.layer, kv_head }, places)
     }
 
-    /// # Safety
-    /// Nobody else writes this tile's queries in `out`.
-    pub unsafe fn whole_tile(&self, unit: usize, scratch: &mut Scratch, out: Shared<'_, f32>, width: usize) {
-        let (tile, places) = self.tile(unit);
-        let Scratch { queries, chunk: scratch, next: partial, totals } = scratch;
-        self.isa.run(RoundQueries { tile: &tile, to: queries });
-        self.clear(&tile, totals);
-        for chunk in tile.chunks() {
-            self.isa.run(AttendChunk { queries, scratch, tile: &tile, chunk, next: chunk + 1, out: partial });
-            self.add(&tile, totals, partial);
-        }
-        // SAFETY: passed on.
-        unsafe { self.write(&tile, &places, totals, out, width) };
+    /// How many tiles of a KV head a thread does together: several, if enough is left to share out.
+    pub fn together(&self, threads: usize) -> usize {
+        if self.units(TOGETHER) >= UNITS_A_THREAD_MIN * threads { TOGETHER } else { 1 }
     }
 
-    /// One of the chunks of a tile that `threads` threads take turns at.
-    pub fn one_chunk(
+    /// Units of at most `together` tiles.
+    pub fn units(&self, together: usize) -> usize {
+        let own = |span| self.tiles_of(span).div_ceil(together);
+        self.batch.spans.iter().map(|span| own(span) * self.weights.kv_heads).sum()
+    }
+
+    /// The tiles of a unit.
+    fn tiles_in(&self, mut unit: usize, together: usize) -> Range<usize> {
+        let mut first = 0;
+        for span in &self.batch.spans {
+            let tiles = self.tiles_of(span);
+            let units = tiles.div_ceil(together);
+            if unit < units * self.weights.kv_heads {
+                let head = first + unit / units * tiles;
+                let start = unit % units * together;
+                return head + start..head + (start + together).min(tiles);
+            }
+            unit -= units * self.weights.kv_heads;
+            first += tiles * self.weights.kv_heads;
+        }
+        first..first
+    }
+
+    /// The tiles of a unit, chunk by chunk.
+    ///
+    /// # Safety
+    /// Nobody else writes these tiles' queries in `out`.
+    pub unsafe fn whole_unit(
         &self,
         unit: usize,
-        chunk: usize,
-        threads: usize,
+        together: usize,
         scratch: &mut Scratch,
-        partial: &mut [Partial; TILE],
+        out: Shared<'_, f32>,
+        width: usize,
     ) {
+        let Scratch { queries, chunk: scratch, next: partial, totals } = scratch;
+        let range = self.tiles_in(unit, together);
+        let (after, _) = self.tile(range.end % self.tiles());
+        let count = range.len();
+        let tiles: [_; TOGETHER] = std::array::from_fn(|i| self.tile(range.start + i.min(count - 1)));
+        let tiles = &tiles[..count];
+        for (i, (tile, _)) in tiles.iter().enumerate() {
+            self.isa.run(RoundQueries { tile, to: &mut queries[i] });
+            self.clear(tile, &mut totals[i]);
+        }
+        let seen = tiles.iter().map(|(tile, _)| tile.chunks());
+        let chunks = seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0);
+        for chunk in chunks.clone() {
+            for (i, (tile, _)) in tiles.iter().enumerate() {
+                if !tile.chunks().contains(&chunk) {
+                    continue;
+                }
+                let ahead = match chunk + 1 < chunks.end {
+                    true => Ahead { tile, chunk: chunk + 1, line: i },
+                    false => Ahead { tile: &after, chunk: after.chunks().start, line: i },
+                };
+                let queries = &queries[i];
+                self.isa.run(AttendChunk { queries, scratch, tile, chunk, ahead, out: partial });
+                self.add(tile, &mut totals[i], partial);
+            }
+        }
+        for ((tile, places), totals) in tiles.iter().zip(totals) {
+            // SAFETY: passed on.
+            unsafe { self.write(tile, places, totals, out, width) };
+        }
+    }
+
+    /// One of the chunks of a tile; this thread probably does the next one after it.
+    pub fn one_chunk(&self, unit: usize, chunk: usize, scratch: &mut Scratch, partial: &mut [Partial; TILE]) {
         let (tile, _) = self.tile(unit);
         if tile.chunks().contains(&chunk) {
-            self.isa.run(RoundQueries { tile: &tile, to: &mut scratch.queries });
-            self.isa.run(AttendChunk {
-                queries: &scratch.queries,
-                scratch: &mut scratch.chunk,
-                tile: &tile,
-                chunk,
-                next: chunk + threads,
-                out: partial,
-            });
+            let queries = &mut scratch.queries[0];
+            self.isa.run(RoundQueries { tile: &tile, to: queries });
+            let ahead = Ahead { tile: &tile, chunk: chunk + 1, line: 0 };
+            let scratch = &mut scratch.chunk;
+            self.isa.run(AttendChunk { queries, scratch, tile: &tile, chunk, ahead, out: partial });
         }
     }
 

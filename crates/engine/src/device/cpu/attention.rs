@@ -16,6 +16,9 @@ use std::ops::Range;
 /// Queries in a tile.
 pub const TILE: usize = 12;
 
+/// So few queries wait for memory anyway: it has no pause in which it could be asked for the next chunk.
+const FEW: usize = 6;
+
 /// Positions in a chunk.
 pub const CHUNK: usize = 256;
 
@@ -26,7 +29,10 @@ const GROUP: usize = 64;
 const SHARE_BITS: u32 = 13;
 const _: () = assert!((GROUP << SHARE_BITS) * LEVEL_MAX as usize <= i32::MAX as usize);
 
-/// How many keys or values of a block earlier than they are needed these are asked for.
+/// Tiles of one KV head that go over each chunk together: what comes from memory meanwhile, the next chunk, is for all of them.
+pub const TOGETHER: usize = 2;
+
+/// How many keys or values of a block earlier than they are needed these are asked for, in case nobody did before.
 const HALVES_AHEAD: usize = 2;
 
 /// Queries of one KV head over one sequence's blocks.
@@ -44,10 +50,11 @@ pub struct Tile<'a> {
 
 /// The outcome of some positions for one query: `sum` and `values` are relative to `2^peak`.
 #[derive(Clone, Copy)]
+#[repr(C, align(64))]
 pub struct Partial {
-    pub peak: f32, // whole
-    pub sum: f32,
     pub values: [f32; HEAD_DIM_MAX], // (head_dim)
+    pub peak: f32,                   // whole
+    pub sum: f32,
 }
 
 /// The peak of no positions: less than any.
@@ -73,6 +80,15 @@ fn power_between(a: f32, b: f32) -> f32 {
 }
 
 impl Tile<'_> {
+    /// The keys of a block, or its values.
+    #[inline(always)]
+    fn half(&self, block: usize, values: bool) -> *const i16 {
+        let half_len = self.geometry.half_len();
+        let head = self.geometry.head_at(self.layer, self.blocks[block], self.kv_head);
+        let at = head + POWERS_LEN + if values { half_len } else { 0 };
+        self.cache[at..at + half_len].as_ptr()
+    }
+
     /// The chunks that any query of the tile sees.
     pub fn chunks(&self) -> Range<usize> {
         let first = self.seen[..self.count].iter().map(|s| s.0).min().unwrap_or(0);
@@ -84,20 +100,21 @@ impl Tile<'_> {
 /// One thread's room for what is made of a tile: in one chunk, and in all of them. It is some 50 KiB, and what clearing it
 /// takes would be felt in every layer.
 pub struct Scratch {
-    pub queries: Queries,
+    pub queries: [Queries; TOGETHER],
     pub chunk: ChunkScratch,
     pub next: [Partial; TILE],
-    pub totals: [Partial; TILE],
+    pub totals: [[Partial; TILE]; TOGETHER],
 }
 
 impl Default for Scratch {
     fn default() -> Scratch {
-        let (next, totals) = ([Partial::EMPTY; TILE], [Partial::EMPTY; TILE]);
-        Scratch { queries: Queries::default(), chunk: ChunkScratch::default(), next, totals }
+        let (next, totals) = ([Partial::EMPTY; TILE], [[Partial::EMPTY; TILE]; TOGETHER]);
+        Scratch { queries: Default::default(), chunk: ChunkScratch::default(), next, totals }
     }
 }
 
 /// Queries as levels. Those that a tile lacks are what an earlier tile had there: nobody looks at what becomes of them.
+#[repr(C, align(64))]
 pub struct Queries {
     levels: [[i16; HEAD_DIM_MAX]; TILE],
     scales: [f32; TILE], // of a score's exponent to the base of 2
@@ -140,9 +157,11 @@ impl Kernel for RoundQueries<'_> {
     }
 }
 
+#[repr(C, align(64))]
 pub struct ChunkScratch {
     scores: [[f32; CHUNK]; TILE], // exponents to the base of 2, that of the value's power added
     shares: [[i16; CHUNK]; TILE], // of the values' levels
+    peaks: [[f32; GROUPS]; TILE], // of a group's scores
     factors: [[f32; GROUPS]; TILE], // what a group's shares are to be multiplied with
     inverses: [f32; CHUNK],       // of the values' powers
 }
@@ -154,10 +173,19 @@ impl Default for ChunkScratch {
         ChunkScratch {
             scores: [[0.0; CHUNK]; TILE],
             shares: [[0; CHUNK]; TILE],
+            peaks: [[0.0; GROUPS]; TILE],
             factors: [[0.0; GROUPS]; TILE],
             inverses: [0.0; CHUNK],
         }
     }
+}
+
+/// What this thread will probably read after the chunk that it computes.
+#[derive(Clone, Copy)]
+pub struct Ahead<'a> {
+    pub tile: &'a Tile<'a>, // one of those that read it
+    pub chunk: usize,
+    pub line: usize, // of two cache lines the one to ask for: the other is another tile's
 }
 
 /// Computes one chunk for all queries of a tile.
@@ -166,7 +194,7 @@ pub struct AttendChunk<'a> {
     pub scratch: &'a mut ChunkScratch,
     pub tile: &'a Tile<'a>,
     pub chunk: usize,
-    pub next: usize, // the chunk that this thread will probably do after this one
+    pub ahead: Ahead<'a>,
     pub out: &'a mut [Partial; TILE],
 }
 
@@ -201,69 +229,84 @@ impl AttendChunk<'_> {
     unsafe fn run_tile<S: Simd, const R: usize>(self, low: usize, stop: usize) {
         let (tile, scratch, start) = (self.tile, self.scratch, self.chunk * CHUNK);
         let blocks = low / KV_BLOCK_TOKENS..stop.div_ceil(KV_BLOCK_TOKENS);
-        let halves = Halves { tile, blocks, next: self.next * CHUNK / KV_BLOCK_TOKENS };
+        let halves = Halves { tile, blocks, ahead: self.ahead };
         let covered =
             halves.blocks.start * KV_BLOCK_TOKENS - start..halves.blocks.end * KV_BLOCK_TOKENS - start;
         // SAFETY: passed on from `run`.
         unsafe {
             for (n, at) in covered.clone().step_by(KV_BLOCK_TOKENS).enumerate() {
-                let (keys, soon) = (halves.get(n), halves.get(n + HALVES_AHEAD));
-                score_block::<S, R>(self.queries, tile.geometry.head_dim, keys, soon, scratch, at);
+                score_block::<S, R>(self.queries, &halves, n, scratch, at);
             }
+            // One loop after the other, so that no query waits for its own peaks.
             for i in 0..R.min(tile.count) {
                 let (first, end) = tile.seen[i];
                 let seen = first.max(start).min(stop) - start..end.min(stop).max(start) - start;
-                (self.out[i].peak, self.out[i].sum) = soften::<S>(scratch, i, seen, covered.clone());
+                find_peaks::<S>(scratch, i, seen);
+            }
+            for i in 0..R.min(tile.count) {
+                (self.out[i].peak, self.out[i].sum) = soften::<S>(scratch, i);
             }
             let values = Values { halves: &halves, scratch, covered, seen_end: stop - start };
             match R {
-                ..=6 => values.weigh_all::<S, R, 4>(self.out),
+                ..=FEW => values.weigh_all::<S, R, 4>(self.out),
                 _ => values.weigh_all::<S, R, 2>(self.out),
             }
         }
     }
 }
 
-/// What a chunk reads, in the order in which it reads it: the keys of all its blocks, then their values; after that the
-/// keys of the next chunk.
+/// What a chunk reads, in the order in which it reads it: the keys of all its blocks, then their values; after that those of
+/// the chunk ahead.
 struct Halves<'a> {
     tile: &'a Tile<'a>,
     blocks: Range<usize>, // of the sequence
-    next: usize,          // the first block of the next chunk
+    ahead: Ahead<'a>,
 }
 
 impl Halves<'_> {
     #[inline(always)]
     fn get(&self, n: usize) -> *const i16 {
         let count = self.blocks.len();
-        let Tile { geometry, cache, blocks, layer, kv_head, .. } = self.tile;
-        let (block, half) = match n {
-            n if n < count => (self.blocks.start + n, 0),
-            n if n < 2 * count => (self.blocks.start + n - count, geometry.half_len()),
-            n => ((self.next + n - 2 * count).min(blocks.len() - 1), 0),
-        };
-        let at = geometry.head_at(*layer, blocks[block], *kv_head) + POWERS_LEN + half;
-        cache[at..at + geometry.half_len()].as_ptr()
+        match n {
+            n if n < count => self.tile.half(self.blocks.start + n, false),
+            n if n < 2 * count => self.tile.half(self.blocks.start + n - count, true),
+            n => self.ahead(n - 2 * count),
+        }
+    }
+
+    /// As `get`, of the chunk ahead.
+    #[inline(always)]
+    fn ahead(&self, n: usize) -> *const i16 {
+        let (Ahead { tile, chunk, .. }, count) = (self.ahead, self.blocks.len());
+        let block = (chunk * CHUNK / KV_BLOCK_TOKENS + n % count).min(tile.blocks.len() - 1);
+        tile.half(block, n >= count)
     }
 }
 
-/// Scores of `R` queries against the 32 keys of a block. Meanwhile what is needed `soon` comes from memory.
+/// Levels in a cache line.
+const LINE: usize = 64 / size_of::<i16>();
+
+/// Scores of `R` queries against the 32 keys of a block. Meanwhile what is needed later comes from memory.
 #[inline(always)]
 unsafe fn score_block<S: Simd, const R: usize>(
     queries: &Queries,
-    head_dim: usize,
-    keys: *const i16,
-    soon: *const i16,
+    halves: &Halves<'_>,
+    n: usize,
     scratch: &mut ChunkScratch,
     at: usize,
 ) {
+    let (keys, soon) = (halves.get(n), halves.get(n + HALVES_AHEAD));
+    let later = halves.ahead(n).wrapping_add(halves.ahead.line * LINE);
     // SAFETY: `keys` are (head_dim / 2, 32, 2) levels, with their powers and those of the values before them.
     unsafe {
         prefetch(soon.wrapping_sub(POWERS_LEN));
         let mut dots = [[S::zero_i(); 2]; R];
-        for column in (0..head_dim).step_by(2) {
-            prefetch(soon.wrapping_add(column * KV_BLOCK_TOKENS));
-            prefetch(soon.wrapping_add((column + 1) * KV_BLOCK_TOKENS));
+        for column in (0..halves.tile.geometry.head_dim).step_by(2) {
+            prefetch(soon.wrapping_add(column * LINE));
+            prefetch(soon.wrapping_add((column + 1) * LINE));
+            if R > FEW {
+                prefetch(later.wrapping_add(column * LINE));
+            }
             let low = S::load_i(keys.add(column * KV_BLOCK_TOKENS).cast());
             let high = S::load_i(keys.add(column * KV_BLOCK_TOKENS + 2 * LANES).cast());
             for i in 0..R {
@@ -294,48 +337,60 @@ unsafe fn exponents<S: Simd>(powers: *const u8) -> S::F {
     unsafe { S::sub(S::max(S::load_u8(powers), S::splat(POWER_MIN.into())), S::splat(127.0)) }
 }
 
-/// Turns the scores of a query into shares, in each group relative to a power of two that its largest reaches; those not
-/// seen become 0, and what little they add to the sum is lost. Gives the power for the whole chunk, and the sum.
+/// Where the vectors of a group begin.
 #[inline(always)]
-unsafe fn soften<S: Simd>(
-    scratch: &mut ChunkScratch,
-    query: usize,
-    seen: Range<usize>,
-    covered: Range<usize>,
-) -> (f32, f32) {
-    let (scores, shares) = (&mut scratch.scores[query], &mut scratch.shares[query]);
+fn vectors_of(group: usize) -> std::iter::StepBy<Range<usize>> {
+    (group * GROUP..(group + 1) * GROUP).step_by(LANES)
+}
+
+/// The power of two that the largest score of a query reaches in each group; scores not seen become less than all others.
+#[inline(always)]
+unsafe fn find_peaks<S: Simd>(scratch: &mut ChunkScratch, query: usize, seen: Range<usize>) {
+    let (scores, peaks) = (&mut scratch.scores[query], &mut scratch.peaks[query]);
     if seen.is_empty() {
-        shares[covered].fill(0);
-        return (NO_PEAK, 0.0);
+        *peaks = [NO_PEAK; GROUPS];
+        return;
     }
-    scores[covered.start..seen.start].fill(f32::NEG_INFINITY);
-    scores[seen.end..covered.end].fill(f32::NEG_INFINITY);
-    let groups = covered.start / GROUP..covered.end.div_ceil(GROUP);
-    let vectors = |group: usize| {
-        (covered.start.max(group * GROUP)..covered.end.min((group + 1) * GROUP)).step_by(LANES)
-    };
-    // SAFETY: `covered` is within the chunk and a multiple of 16 long.
-    unsafe {
-        let mut peaks = [NO_PEAK; GROUPS];
-        for group in groups.clone() {
+    if seen.len() < CHUNK {
+        scores[..seen.start].fill(f32::NEG_INFINITY);
+        scores[seen.end..].fill(f32::NEG_INFINITY);
+    }
+    for group in 0..GROUPS {
+        // SAFETY: a chunk is whole groups, and these are whole vectors.
+        unsafe {
             let mut largest = S::splat(f32::NEG_INFINITY);
-            for at in vectors(group) {
+            for at in vectors_of(group) {
                 largest = S::max(largest, S::load(scores[at..].as_ptr()));
             }
             peaks[group] = S::largest(largest).ceil().max(NO_PEAK);
         }
-        let peak = peaks.into_iter().fold(NO_PEAK, f32::max);
+    }
+}
+
+/// Turns the scores of a query into shares, in each group relative to the power of two that its peak says; those not seen
+/// become 0, and what little they add to the sum is lost. Gives the power for the whole chunk, and the sum.
+#[inline(always)]
+unsafe fn soften<S: Simd>(scratch: &mut ChunkScratch, query: usize) -> (f32, f32) {
+    let ChunkScratch { scores, shares, peaks, factors, inverses } = scratch;
+    let (scores, shares, peaks) = (&scores[query], &mut shares[query], &peaks[query]);
+    let peak = peaks.iter().copied().fold(NO_PEAK, f32::max);
+    if peak == NO_PEAK {
+        shares.fill(0);
+        return (NO_PEAK, 0.0);
+    }
+    // SAFETY: a chunk is whole groups, and these are whole vectors.
+    unsafe {
         let mut sum = S::splat(0.0);
-        for group in groups {
+        for group in 0..GROUPS {
             let shift = S::splat(SHARE_BITS as f32 - peaks[group]);
             let mut own = S::splat(0.0);
-            for at in vectors(group) {
+            for at in vectors_of(group) {
                 let share = power_of_two::<S>(S::add(S::load(scores[at..].as_ptr()), shift));
                 S::store_i16(shares[at..].as_mut_ptr(), share);
-                own = S::fma(share, S::load(scratch.inverses[at..].as_ptr()), own);
+                own = S::fma(share, S::load(inverses[at..].as_ptr()), own);
             }
-            scratch.factors[query][group] = power_between(peaks[group] - SHARE_BITS as f32, peak);
-            sum = S::fma(own, S::splat(scratch.factors[query][group]), sum);
+            factors[query][group] = power_between(peaks[group] - SHARE_BITS as f32, peak);
+            sum = S::fma(own, S::splat(factors[query][group]), sum);
         }
         (peak, S::sum(sum))
     }
@@ -377,9 +432,7 @@ impl Values<'_> {
             for n in 0..blocks {
                 let block = self.covered.start + n * KV_BLOCK_TOKENS;
                 let positions = block..(block + KV_BLOCK_TOKENS).min(self.seen_end);
-                let soon = self.halves.get(blocks + n + HALVES_AHEAD).wrapping_add(2 * at);
-                let values = self.halves.get(blocks + n).add(2 * at);
-                self.weigh_block::<S, R, W>(values, soon, positions, &mut sums);
+                self.weigh_block::<S, R, W>(blocks + n, at, positions, &mut sums);
                 let end = block + KV_BLOCK_TOKENS;
                 if end.is_multiple_of(GROUP) || n + 1 == blocks {
                     self.add_group::<S, R, W>(block / GROUP, &mut sums, first, at, out);
@@ -389,25 +442,32 @@ impl Values<'_> {
         }
     }
 
-    /// Adds the levels of the values at `positions`, all in one block. Meanwhile what is needed `soon` comes from memory.
+    /// Adds the levels of the values at `positions`, all in one block, of the columns `at..at + W * 16`. Meanwhile what is needed
+    /// later comes from memory.
     #[inline(always)]
     unsafe fn weigh_block<S: Simd, const R: usize, const W: usize>(
         &self,
-        values: *const i16,
-        soon: *const i16,
+        n: usize, // the half with the values
+        at: usize,
         positions: Range<usize>,
         sums: &mut [[S::I; W]; R],
     ) {
-        let row_len = 2 * self.halves.tile.geometry.head_dim; // of two tokens
+        let halves = self.halves;
+        let (values, soon) = (halves.get(n), halves.get(n + HALVES_AHEAD));
+        let later = halves.ahead(n).wrapping_add(halves.ahead.line * LINE);
+        let row_lines = 2 * halves.tile.geometry.head_dim / LINE; // of two tokens
         // SAFETY: the values of a block are (16, head_dim, 2). Shares come in pairs too: where the second of one is not seen it is 0.
         unsafe {
             for position in positions.step_by(2) {
-                let row = position % KV_BLOCK_TOKENS / 2 * row_len;
+                let line = position % KV_BLOCK_TOKENS / 2 * row_lines + at / LANES;
                 for w in 0..W {
-                    prefetch(soon.wrapping_add(row + w * 2 * LANES));
+                    prefetch(soon.wrapping_add((line + w) * LINE));
+                    if R > FEW && w % 2 == 0 {
+                        prefetch(later.wrapping_add((line + w) * LINE));
+                    }
                 }
                 let pairs: [S::I; W] =
-                    std::array::from_fn(|w| S::load_i(values.add(row + w * 2 * LANES).cast()));
+                    std::array::from_fn(|w| S::load_i(values.add((line + w) * LINE).cast()));
                 for i in 0..R {
                     let shares = self.scratch.shares[i][position..].as_ptr();
                     for w in 0..W {
@@ -537,9 +597,10 @@ mod tests {
             layer: 0,
             kv_head: 0,
         };
-        let Scratch { queries, chunk: scratch, next: out, .. } = &mut Scratch::default();
+        let Scratch { queries: [queries, ..], chunk: scratch, next: out, .. } = &mut Scratch::default();
+        let ahead = Ahead { tile: &tile, chunk: 1, line: 0 };
         isa.run(RoundQueries { tile: &tile, to: queries });
-        isa.run(AttendChunk { queries, scratch, tile: &tile, chunk: 0, next: 1, out });
+        isa.run(AttendChunk { queries, scratch, tile: &tile, chunk: 0, ahead, out });
         let mut row = vec![f32::NAN; head_dim];
         finish(&out[0], None, &mut row);
         // Shares are rounded, their sum is not.

@@ -1,5 +1,6 @@
 //! What a matrix product reads: rows of f32, or the same rows as 8-bit levels in blocks of 32 or 256.
 
+use super::cut::Cut;
 use super::memory::{Memory, OutOfMemory, Plain};
 use super::pack::{BLOCK, LARGE_BLOCK, Packed};
 use super::pool::Worker;
@@ -166,11 +167,11 @@ impl<'a> Prepare<'a> {
         Prepare { isa, source: source.as_ptr(), rows, count, cols, norm, needs, places }
     }
 
-    /// Makes the input, each thread for itself or all of them together, and waits until it is whole.
+    /// Makes the input, each thread for itself or all of them together, and waits until all that a thread reads is there.
     ///
     /// # Safety
-    /// All threads of a job call this once.
-    pub unsafe fn run(&self, worker: Worker<'_>) -> Input<'a> {
+    /// All threads of a job call this once, and read what the cut gives them.
+    pub unsafe fn run(&self, worker: Worker<'_>, cut: Cut) -> Input<'a> {
         let input = self.input(worker);
         if self.places.own.is_some() {
             for row in 0..self.count {
@@ -187,7 +188,7 @@ impl<'a> Prepare<'a> {
             let end = (blocks * (piece + 1) / pieces * columns).min(self.cols);
             self.isa.run(PrepareRow { prepare: self, input, row, start, end });
         }
-        worker.barrier();
+        cut.wait(worker);
         input
     }
 

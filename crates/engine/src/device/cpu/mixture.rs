@@ -1,5 +1,6 @@
 //! The mixture of experts: route each row, group rows by expert, run each expert once over its rows.
 
+use super::cut::Cut;
 use super::gated::GatedUnits;
 use super::input::{Needs, Prepare};
 use super::matmul::{Output, Product, Rows};
@@ -77,8 +78,9 @@ fn route(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: &mut 
     cpu.pool.run(|worker| {
         // SAFETY: the input is whole when it is read; panels are disjoint.
         unsafe {
-            let product = base_product(&w.router, bias, prepare.run(worker), rows, output, false);
-            multiply(worker, isa, &w.router.parts, &product);
+            let product =
+                base_product(&w.router, bias, prepare.run(worker, Cut::Columns), 0..rows, output, false);
+            multiply(worker, isa, &w.router.parts, &product, Cut::Columns);
         }
     });
     for row in 0..rows {
@@ -183,7 +185,7 @@ fn experts_down(cpu: &mut Cpu, w: &Mixture<Cpu>, slot_count: usize, room: &mut R
     cpu.pool.run(|worker| {
         // SAFETY: the input is whole when it is read; units are disjoint.
         unsafe {
-            let input = prepare.run(worker);
+            let input = prepare.run(worker, Cut::Columns);
             while let Some(taken) = worker.take(visited.len() * units.count()) {
                 let (unit, expert) = (taken % units.count(), visited[taken / units.count()] as usize);
                 let panels = units.panels(unit);

@@ -7,6 +7,7 @@ mod attend;
 mod attention;
 mod cache;
 mod cores;
+mod cut;
 mod gated;
 mod heads;
 #[allow(clippy::too_many_arguments, reason = "shapes are plain numbers where a kernel begins")]
@@ -35,6 +36,7 @@ use crate::model::config::{Config, Rope};
 use attend::AttendJob;
 use attention::{CHUNK, Partial, Scratch, TILE};
 use cache::Cache;
+use cut::Cut;
 use gated::GatedUnits;
 use heads::{Angles, HEAD_DIM_MAX, Placement};
 use input::{Input, InputMemory, Needs, Prepare};
@@ -45,6 +47,7 @@ use pack::Packed;
 use pool::{Pool, Worker};
 use screen::Screen;
 use simd::LANES;
+use std::ops::Range;
 
 /// Gate and up values that a thread has room for, for each row of the largest batch.
 const RAW_VALUES_A_ROW: usize = 4 * LANES;
@@ -181,14 +184,14 @@ fn norm_parts(norm: &Norm<Cpu>) -> (&[f32], f32) {
     (&norm.weight, norm.eps)
 }
 
-/// Computes all panels of a matrix together with the other threads.
+/// Computes all panels of a matrix together with the other threads, or for this thread's rows alone.
 ///
 /// # Safety
-/// All threads call this with the same arguments; the output's rows are nobody else's meanwhile.
-unsafe fn multiply(worker: Worker<'_>, isa: Isa, parts: &[Packed], base: &Product<'_>) {
+/// All threads call this with the same arguments, but for their rows; the output's rows are nobody else's meanwhile.
+unsafe fn multiply(worker: Worker<'_>, isa: Isa, parts: &[Packed], base: &Product<'_>, cut: Cut) {
     let units = |part: &Packed| part.units(worker.count, base.count, usize::MAX);
     let count: usize = parts.iter().map(|part| units(part).count()).sum();
-    while let Some(mut taken) = worker.take(count) {
+    for mut taken in cut.units(worker, count) {
         let mut column = 0;
         for matrix in parts {
             let own = units(matrix).count();
@@ -196,7 +199,7 @@ unsafe fn multiply(worker: Worker<'_>, isa: Isa, parts: &[Packed], base: &Produc
                 let panels = units(matrix).panels(taken);
                 let at = column + panels.start * LANES;
                 let bias = base.bias.map(|bias| &bias[column..column + matrix.rows]);
-                // SAFETY: each unit is taken by one thread; it writes the columns of its panels.
+                // SAFETY: each unit is taken by one thread, or rows are; it writes the columns of its panels.
                 unsafe { Product { matrix, bias, ..*base }.run(isa, panels, at) };
                 break;
             }
@@ -317,17 +320,20 @@ impl Device for Cpu {
         let prepare =
             Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, w.qkv.needs());
         let (bias, output) = (w.qkv_bias.as_deref(), qkv.output());
+        let cut = Cut::of(self.pool.threads(), rows, &w.qkv.parts);
         let place = Placement { weights: w, batch, angles: &self.angles, isa, width: qkv.width };
         let values = Shared::new(&mut qkv.values);
         let geometry = cache.geometry();
         let cached = Shared::new(cache.data_mut());
         self.pool.run(|worker| {
-            // SAFETY: the three phases are apart by barriers; units within each are disjoint.
+            // SAFETY: the three phases are apart by barriers, or each thread has its own rows in all of them; units within each
+            // are disjoint.
             unsafe {
-                let product = base_product(&w.qkv, bias, prepare.run(worker), rows, output, false);
-                multiply(worker, isa, &w.qkv.parts, &product);
-                worker.barrier();
-                for unit in worker.share(rows * w.kv_heads) {
+                let own = cut.rows(worker, rows);
+                let product = base_product(&w.qkv, bias, prepare.run(worker, cut), own, output, false);
+                multiply(worker, isa, &w.qkv.parts, &product, cut);
+                cut.wait(worker);
+                for unit in cut.parts(worker, rows, w.kv_heads) {
                     place.run(unit / w.kv_heads, unit % w.kv_heads, values, cached, geometry);
                 }
             }
@@ -336,7 +342,8 @@ impl Device for Cpu {
 
     fn attend(&mut self, w: &Attention<Cpu>, qkv: &Buffer, batch: &Batch, cache: &Cache, out: &mut Buffer) {
         let job = AttendJob { weights: w, qkv, batch, cache, isa: self.isa };
-        let tiles = job.tiles();
+        let (tiles, together) = (job.tiles(), job.together(self.pool.threads()));
+        let units = job.units(together);
         let width = out.width;
         let out = Shared::new(&mut out.values);
         // Few tiles, as in decoding: threads share the chunks of each instead.
@@ -350,19 +357,19 @@ impl Device for Cpu {
             unsafe {
                 let scratch = &mut scratches.range_mut(worker.index, 1)[0];
                 if !split {
-                    while let Some(unit) = worker.take(tiles) {
-                        job.whole_tile(unit, scratch, out, width);
+                    while let Some(unit) = worker.take(units) {
+                        job.whole_unit(unit, together, scratch, out, width);
                     }
                     return;
                 }
                 while let Some(unit) = worker.take(tiles * chunks) {
                     let partial = &mut partials.range_mut(unit, 1)[0];
-                    job.one_chunk(unit / chunks, unit % chunks, worker.count, scratch, partial);
+                    job.one_chunk(unit / chunks, unit % chunks, scratch, partial);
                 }
                 worker.barrier();
                 for unit in worker.share(tiles) {
                     let partials = partials.range(unit * chunks, chunks);
-                    job.merge(unit, partials, &mut scratch.totals, out, width);
+                    job.merge(unit, partials, &mut scratch.totals[0], out, width);
                 }
             }
         });
@@ -388,29 +395,35 @@ impl Device for Cpu {
             matrix.needs(),
         );
         let (bias, output) = (bias.map(Vec::as_slice), x.output());
+        let cut = Cut::of(self.pool.threads(), rows, &matrix.parts);
         self.pool.run(|worker| {
-            // SAFETY: the input is whole when it is read; panels are disjoint.
+            // SAFETY: what is read of the input is there; panels or rows are disjoint.
             unsafe {
-                let product = base_product(matrix, bias, prepare.run(worker), rows, output, true);
-                multiply(worker, isa, &matrix.parts, &product);
+                let own = cut.rows(worker, rows);
+                let product = base_product(matrix, bias, prepare.run(worker, cut), own, output, true);
+                multiply(worker, isa, &matrix.parts, &product, cut);
             }
         });
     }
 
     fn gate_up(&mut self, w: &Mlp<Cpu>, x: &Buffer, hidden: &mut Buffer, batch: &Batch) {
         let (isa, rows) = (self.isa, batch.rows());
-        let needs = Needs::of(w.gate.parts.iter().chain(&w.up.parts));
+        let matrices = || w.gate.parts.iter().chain(&w.up.parts);
+        let needs = Needs::of(matrices());
         let norm = Some(norm_parts(&w.norm));
         let prepare =
             Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, needs);
         let threads = self.pool.threads();
+        let cut = Cut::of(threads, rows, matrices());
         let room = self.raw.len() / threads;
         let units = GatedUnits::split(&w.gate.parts[0], threads, rows, room);
         let hidden = hidden.output();
         let raw = Shared::new(&mut self.raw);
         self.pool.run(|worker| {
-            // SAFETY: the input is whole when it is read; units are disjoint columns, and each thread has its own part of `raw`.
+            // SAFETY: what is read of the input is there; units are disjoint columns, or rows are, and each thread has its own part of
+            // `raw`.
             unsafe {
+                let own = cut.rows(worker, rows);
                 let job = GatedUnits {
                     isa,
                     units,
@@ -418,15 +431,15 @@ impl Device for Cpu {
                     up: &w.up.parts[0],
                     gate_bias: None,
                     up_bias: None,
-                    input: prepare.run(worker),
-                    from: Rows::From(0),
-                    to: Rows::From(0),
-                    count: rows,
+                    input: prepare.run(worker, cut),
+                    from: Rows::From(own.start),
+                    to: Rows::From(own.start),
+                    count: own.len(),
                     activation: Activation::Swiglu,
                     hidden,
                 };
                 let raw = raw.range_mut(worker.index * room, room);
-                while let Some(unit) = worker.take(units.count()) {
+                for unit in cut.units(worker, units.count()) {
                     job.run(unit, raw);
                 }
             }
@@ -449,11 +462,13 @@ impl Device for Cpu {
         {
             return;
         }
+        let cut = Cut::of(self.pool.threads(), rows, &w.matrix.parts);
         self.pool.run(|worker| {
-            // SAFETY: the input is whole when it is read; panels are disjoint.
+            // SAFETY: what is read of the input is there; panels or rows are disjoint.
             unsafe {
-                let product = base_product(&w.matrix, None, prepare.run(worker), rows, output, false);
-                multiply(worker, isa, &w.matrix.parts, &product);
+                let own = cut.rows(worker, rows);
+                let product = base_product(&w.matrix, None, prepare.run(worker, cut), own, output, false);
+                multiply(worker, isa, &w.matrix.parts, &product, cut);
             }
         });
     }
@@ -485,10 +500,10 @@ fn base_product<'a>(
     matrix: &'a Matrix,
     bias: Option<&'a [f32]>,
     input: Input<'a>,
-    count: usize,
+    rows: Range<usize>,
     output: Output,
     add: bool,
 ) -> Product<'a> {
-    let (from, to) = (Rows::From(0), Rows::From(0));
+    let (from, to, count) = (Rows::From(rows.start), Rows::From(rows.start), rows.len());
     Product { matrix: &matrix.parts[0], bias, input, from, to, count, output, add }
 }

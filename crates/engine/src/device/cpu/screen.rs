@@ -4,6 +4,7 @@
 //! compared at the end are those of the whole head, to the bit. A token is passed over wrongly only where what was not read
 //! of its row is as far from chance as `bounds.rs` says.
 
+use super::cut::Cut;
 use super::input::{Input, LargeLevels, Places, Prepare};
 use super::matmul::{BoundPanel, Bounds, Coarse, GROUP, Output, Product, Rows};
 use super::memory::Shared;
@@ -109,7 +110,7 @@ impl Screen {
             // SAFETY: each thread has its own part; the input is whole when it is read.
             unsafe {
                 let part = &mut parts.range_mut(worker.index, 1)[0];
-                let input = prepare.run(worker);
+                let input = prepare.run(worker, Cut::Columns);
                 part.begin(input.large);
                 while let Some(unit) = worker.take(units.count()) {
                     part.screen(isa, coarse, units.panels(unit), input.large, &least);

@@ -26,7 +26,7 @@ pub use units::Units;
 use unpack::unpack;
 
 /// Input rows whose products share one pass over a panel.
-const TILE: usize = 8;
+pub const TILE: usize = 8;
 
 /// Which rows of a buffer take part.
 #[derive(Clone, Copy)]
