@@ -374,7 +374,7 @@ fn print_table(report: &Report) {
     }
     if floor {
         let or = if on_cpu { ", or multiplying with the weights at the 8-bit peak" } else { "" };
-        println!("The floor: reading all weights and KV of a token once{or}.");
+        println!("The floor: reading once the weights and KV that a token needs{or}.");
     }
     println!(
         "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, a warm turn and its first, JSON and \

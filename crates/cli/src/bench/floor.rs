@@ -11,7 +11,7 @@ use flint_engine::model::config::Config;
 pub struct Floor {
     pub read: f64,   // bytes a second
     pub int8: f64,   // operations a second; 0 where nobody knows
-    weights: f64,    // bytes read for a token
+    weights: f64,    // bytes that a token needs: of the head, without what a likeliest one passes over
     kv: Kv,          // read for a token
     operations: f64, // for a token of a prompt: all products but the head's, which the last token alone has
 }
