@@ -114,31 +114,37 @@ fn items<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     items.filter(|item| item["type"] == kind).collect()
 }
 
-/// One turn in which a command really ran, and a second one that remembers it.
-fn reads_the_note(codex: &Codex, prompt: &str) {
+/// One turn in which a command really ran, and a second one that remembers it. Fails with the answer if that lacks the word.
+fn reads_the_note(codex: &Codex, prompt: &str) -> Result<(), String> {
+    let has_the_word = |events: &[Value]| {
+        let answer = items(events, "agent_message").last().unwrap()["text"].to_string();
+        if answer.contains("marmalade") { Ok(()) } else { Err(answer) }
+    };
     let events = codex.exec(&["-s", "danger-full-access", prompt]);
     let commands = items(&events, "command_execution");
     let ran = commands.first().unwrap_or_else(|| panic!("no command ran: {events:#?}"));
     assert!(ran["aggregated_output"].as_str().unwrap().contains("marmalade"), "{ran}");
     assert_eq!(ran["exit_code"], 0);
-    let answer = items(&events, "agent_message").last().unwrap()["text"].to_string();
-    assert!(answer.contains("marmalade"), "{answer}");
+    has_the_word(&events)?;
     let events = codex.exec(&["resume", "--last", "Say that word again."]);
-    let answer = items(&events, "agent_message").last().unwrap()["text"].to_string();
-    assert!(answer.contains("marmalade"), "{answer}");
+    has_the_word(&events)?;
     let usage = &events.last().unwrap()["usage"];
     assert!(
         usage["cached_input_tokens"].as_u64().unwrap() > 500,
         "the second process found its session: {usage}"
     );
+    Ok(())
 }
 
 #[test]
 fn codex_with_a_real_model() {
     let server = Server::of("qwen2.5-coder-1.5b");
+    let prompt = "Read the file note.txt with a shell command and tell me the secret word.";
     for websockets in [true, false] {
-        let codex = Codex::new(&server, "qwen2.5-coder-1.5b", websockets);
-        reads_the_note(&codex, "Read the file note.txt with a shell command and tell me the secret word.");
+        // A small model sometimes says that it did, and not the word; each time its folder has another name.
+        let attempt = |_| reads_the_note(&Codex::new(&server, "qwen2.5-coder-1.5b", websockets), prompt);
+        let answers: Vec<String> = (0..3).map(attempt).map_while(Result::err).collect();
+        assert!(answers.len() < 3, "{answers:?}");
     }
 }
 
@@ -148,7 +154,7 @@ fn codex_with_a_script() {
     let call = format!("<tool_call>\n{call}\n</tool_call>");
     let server = Server::scripted(&[("read the note", &call), ("", "It says marmalade.")], 2000.0);
     for websockets in [true, false] {
-        reads_the_note(&Codex::new(&server, support::MODEL, websockets), "read the note");
+        reads_the_note(&Codex::new(&server, support::MODEL, websockets), "read the note").unwrap();
     }
 }
 
@@ -164,7 +170,7 @@ fn codex_with_a_model_that_thinks() {
     for websockets in [true, false] {
         let codex = Codex::new(&server, "gpt-oss", websockets);
         codex.also("show_raw_agent_reasoning = true\n");
-        reads_the_note(&codex, "read the note");
+        reads_the_note(&codex, "read the note").unwrap();
         let mut app = AppServer::start(&codex);
         let thread = app.call("thread/start", json!({"cwd": codex.work.path()}))["thread"]["id"].clone();
         let input = json!([{"type": "text", "text": "is it there?"}]);
@@ -184,7 +190,7 @@ fn codex_does_without_a_websocket_that_is_switched_off() {
     let lines = [("read the note", call.as_str()), ("", "It says marmalade.")];
     let home = tempfile::tempdir().unwrap();
     let server = Server::scripted_in(home, &lines, 2000.0, &["--no-websocket"], &[]);
-    reads_the_note(&Codex::new(&server, support::MODEL, true), "read the note");
+    reads_the_note(&Codex::new(&server, support::MODEL, true), "read the note").unwrap();
     let said = server.said();
     assert!(said.contains("GET /v1/responses 426") && !said.contains("WS /v1/responses"), "{said}");
 }
