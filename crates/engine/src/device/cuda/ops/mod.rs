@@ -16,6 +16,7 @@ pub(crate) mod layout;
 mod made_up;
 mod mixture;
 mod owed;
+mod prepare;
 mod product;
 mod replay;
 mod scratch;
@@ -45,9 +46,10 @@ use buffer::Pinned;
 use choice::Choice;
 use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
-use layout::{TILE_ROWS, UNIT_COLS};
+use layout::TILE_ROWS;
 use made_up::Maker;
 use owed::Owed;
+use prepare::{Prepared, Source, ranges};
 use product::{Input, Rows, Target, multiply};
 use replay::Replay;
 use scratch::Scratch;
@@ -56,7 +58,6 @@ use std::path::{Path, PathBuf};
 use step::Step;
 use weights::padded;
 
-const ROW_THREADS: usize = 256;
 /// Of the columns of a row: each has a power of two of its own.
 const RANGES: usize = 8;
 const HEAD_DIM_MAX: usize = 256;
@@ -92,26 +93,6 @@ struct Widest {
     experts: usize,     // of any mixture
     expert_rows: usize, // of any expert's matrix
     expert_cols: usize,
-}
-
-/// `Prepared` of `rows.cu`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct Prepared {
-    values: u64,
-    factors: u64,
-    stride: i32,
-    units: i32,
-}
-
-/// Rows to be normalised, or not, and made what products read.
-struct Source {
-    x: u64,
-    stride: usize,
-    list: u64, // of row numbers, or 0
-    count: usize,
-    width: usize,
-    norm: Option<(u64, f32)>, // weights, eps
 }
 
 impl Cuda {
@@ -201,52 +182,6 @@ impl Cuda {
 
     fn norm(norm: &Norm<Cuda>) -> Option<(u64, f32)> {
         Some((norm.weight.values.address, norm.eps))
-    }
-
-    /// Room for the inputs of products.
-    fn inputs(&mut self, rows: usize, cols: usize) -> Result<Prepared, CudaError> {
-        let stride = padded(cols);
-        Ok(Prepared {
-            values: self.scratch.inputs.at(&self.card, rows * stride * 2)?,
-            factors: self.scratch.factors.at(&self.card, rows * RANGES * 4)?,
-            stride: stride as i32,
-            units: (stride / UNIT_COLS) as i32,
-        })
-    }
-
-    fn prepare(&mut self, source: &Source) -> Result<Prepared, CudaError> {
-        let to = self.inputs(source.count, source.width)?;
-        self.prepared = None;
-        let (weight, eps) = source.norm.unwrap_or((0, 0.0));
-        let (stride, width) = (source.stride as i32, source.width as i32);
-        let args =
-            [arg(&source.x), arg(&stride), arg(&source.list), arg(&weight), arg(&eps), arg(&width), arg(&to)];
-        // SAFETY: the arguments of `prepare`; x has the rows, the inputs have room for them.
-        unsafe { self.kernels.prepare.launch(&self.card, ranges(source.count), args) }?;
-        Ok(to)
-    }
-
-    /// The rows of a buffer as inputs; they may be there already.
-    fn prepare_buffer(
-        &mut self,
-        x: &Buffer,
-        rows: usize,
-        norm: Option<(u64, f32)>,
-    ) -> Result<Prepared, CudaError> {
-        let (address, brought) = x.read_on_card(&self.card)?;
-        if !brought && norm.is_none() && self.prepared == Some(address) {
-            return self.inputs(rows, x.width);
-        }
-        self.prepare(&Source { x: address, stride: x.width, list: 0, count: rows, width: x.width, norm })
-    }
-
-    /// The rows of a buffer as inputs, if they are there already.
-    fn prepared_rows(&mut self, x: &Buffer, rows: usize) -> Result<Option<Prepared>, CudaError> {
-        let (address, brought) = x.read_on_card(&self.card)?;
-        match !brought && self.prepared == Some(address) {
-            true => self.inputs(rows, x.width).map(Some),
-            false => Ok(None),
-        }
     }
 
     /// `out (+)= matrix * inputs + bias`
@@ -470,11 +405,6 @@ impl Cuda {
         self.embedded = Some(Pinned::new(&self.card, rows * config.hidden)?);
         Ok(())
     }
-}
-
-/// A block for each range of each row.
-fn ranges(rows: usize) -> Grid {
-    Grid { blocks: (rows, RANGES, 1), threads: ROW_THREADS }
 }
 
 fn failed(error: CudaError) -> DeviceError {
