@@ -146,7 +146,7 @@ pub struct Prepare<'a> {
     pub cols: usize,
     pub norm: Option<(&'a [f32], f32)>, // weights and epsilon
     pub needs: Needs,
-    pub places: Places<'a>, // then, and in jobs that need the same of the same rows
+    pub places: Places<'a>,
 }
 
 // SAFETY: `source` is only read while a job runs; the rest is shared as it is.
@@ -172,7 +172,7 @@ impl<'a> Prepare<'a> {
     /// # Safety
     /// All threads of a job call this once, and read what the cut gives them.
     pub unsafe fn run(&self, worker: Worker<'_>, cut: Cut) -> Input<'a> {
-        let input = self.places.of(worker);
+        let input = self.input(worker);
         if self.places.own.is_some() {
             for row in 0..self.count {
                 self.isa.run(PrepareRow { prepare: self, input, row, start: 0, end: self.cols });
@@ -190,6 +190,11 @@ impl<'a> Prepare<'a> {
         }
         cut.wait(worker);
         input
+    }
+
+    /// Where this thread finds the input that [`Prepare::run`] made, then and in jobs that need the same of the same rows.
+    pub fn input(&self, worker: Worker<'_>) -> Input<'a> {
+        self.places.of(worker)
     }
 }
 

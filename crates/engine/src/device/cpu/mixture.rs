@@ -159,7 +159,7 @@ fn experts_up(cpu: &mut Cpu, w: &Mixture<Cpu>, x: &Buffer, batch: &Batch, room: 
                 up: &w.up[expert],
                 gate_bias: w.gate_bias.as_ref().map(|bias| &bias[expert * ffn..][..ffn]),
                 up_bias: w.up_bias.as_ref().map(|bias| &bias[expert * ffn..][..ffn]),
-                input: source.places.of(worker),
+                input: source.input(worker),
                 from: Rows::List(&rows[own.clone()]),
                 to: Rows::List(&slots[own.clone()]),
                 count: own.len(),
