@@ -3,7 +3,7 @@
 use super::cuda;
 use crate::op_cases::{self, Attend, BLOCKS, Case, Gated, Joint, Logits, Mixed, Project, Visit, attend_case};
 use crate::support::{Random, random_tensor, vector_tensor};
-use crate::{choice, golden};
+use crate::{choice, golden, screen};
 use flint_engine::batch::Batch;
 use flint_engine::device::plain::Plain;
 use flint_engine::device::{Activation, Device};
@@ -83,7 +83,7 @@ pub fn check() -> usize {
     // As long as one is open the card's context stays, and the next opens at once.
     let held = cuda();
     println!("{}", held.describe());
-    operations() + wide_operations() + bits() + choice::check() + golden::models()
+    operations() + wide_operations() + bits() + screen::check() + choice::check() + golden::models()
 }
 
 /// The cases that a memory checker goes through in a minute.

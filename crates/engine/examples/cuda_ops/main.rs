@@ -2,6 +2,7 @@
 //!
 //!     cuda_ops check               every operation, bits, the golden models
 //!     cuda_ops small               the cases that a memory checker goes through in a minute
+//!     cuda_ops screen              likeliest tokens found without all of the head
 //!     cuda_ops fault               a worker whose card fails is replaced, and its answer is whole
 //!     cuda_ops alone               models whose lone tokens come from one kernel: right, and stopped
 //!     cuda_ops alone levels        of these, all but gpt-oss
@@ -30,6 +31,7 @@ mod held;
 #[path = "../../tests/op_cases/mod.rs"]
 mod op_cases;
 mod real;
+mod screen;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         ["alone", shape, depth] => alone::time(shape, depth.parse().unwrap_or(4096)),
         ["held"] => choice::check() + held::check(),
         ["held", shape] => held::time(shape),
+        ["screen"] => screen::check(),
         ["worker", passes] => fault::work(passes),
         ["real", name, path] => real::real(name, Path::new(path)),
         ["rounding", name, path] => real::rounding(name, Path::new(path)),
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
         ["compile", arch, folder] => compile(arch, Path::new(folder)),
         _ => {
             eprintln!(
-                "cuda_ops check | small | fault | alone [levels | SHAPE DEPTH] | held [SHAPE] | real NAME PATH | rounding NAME PATH | bench [SHAPE] | decode SHAPE | variants [SHAPE] | pass SHAPE ROWS | compile ARCH DIR"
+                "cuda_ops check | small | screen | fault | alone [levels | SHAPE DEPTH] | held [SHAPE] | real NAME PATH | rounding NAME PATH | bench [SHAPE] | decode SHAPE | variants [SHAPE] | pass SHAPE ROWS | compile ARCH DIR"
             );
             1
         }

@@ -63,17 +63,24 @@ __device__ inline float weight(const Source& s, int expert, int row, int col) {
     return value * s.factor;
 }
 
+// The largest magnitude of a row, by a block; no number, if one of the row is none: their bits are in order.
+__device__ inline float row_largest(const Source& s, int row) {
+    __shared__ u32 of_warps[LANES];
+    u32 largest = 0;
+    for (int col = threadIdx.x; col < s.cols; col += blockDim.x) {
+        largest = max(largest, __float_as_uint(fabsf(weight(s, 0, row, col))));
+    }
+    largest = __reduce_max_sync(ALL_LANES, largest);
+    if (lane_id() == 0) of_warps[warp_id()] = largest;
+    __syncthreads();
+    return __uint_as_float(__reduce_max_sync(ALL_LANES, lane_id() < blockDim.x / LANES ? of_warps[lane_id()] : 0));
+}
+
 // 8-bit rows with a scale each: a block a row. `first` is the row of the whole matrix that this part begins with.
 extern "C" __global__ void pack_rows(const __grid_constant__ Source s, int first, float* scales, u8* out) {
-    __shared__ float largest_of[LANES];
     begin_kernel();
     const int row = blockIdx.x, blocks = s.cols / 32;
-    float largest = 0;
-    for (int col = threadIdx.x; col < s.cols; col += blockDim.x) largest = fmaxf(largest, fabsf(weight(s, 0, row, col)));
-    largest = warp_max(largest);
-    if (lane_id() == 0) largest_of[warp_id()] = largest;
-    __syncthreads();
-    largest = warp_max(lane_id() < blockDim.x / LANES ? largest_of[lane_id()] : 0.0f);
+    const float largest = row_largest(s, row);
     const float scale = largest / 127.0f, levels = scale > 0 ? 1.0f / scale : 0.0f;
     const int whole = first + row, r = whole % TILE_ROWS;
     if (threadIdx.x == 0) scales[whole] = scale;
@@ -83,6 +90,23 @@ extern "C" __global__ void pack_rows(const __grid_constant__ Source s, int first
         const int at = (((r / 8 * 2 + part) * 8 + r % 8) * count + block % 4) * 16 + col % 16;
         const int level = __float2int_rn(weight(s, 0, row, col) * levels);
         tile[group * 4 * TILE_ROWS * 32 + at] = (u8)min(max(level, -127), 127);
+    }
+}
+
+// Rows of levels of 4 bits, laid as those of `Levels4`, and their steps: a block a row. What is past the last column stays as it is.
+extern "C" __global__ void round_rows(const __grid_constant__ Source s, float* steps, u32* out) {
+    begin_kernel();
+    const int row = blockIdx.x, g = row % 8, second = row % TILE_ROWS / 8;
+    const float step = row_largest(s, row) / 8, levels = step > 0 ? 1.0f / step : 0.0f;
+    if (threadIdx.x == 0) steps[row] = step;
+    u32* tile = out + (u64)(row / TILE_ROWS) * div_up(s.cols, UNIT_COLS) * LANES * 4;
+    for (int word = threadIdx.x; word < div_up(s.cols, 8); word += blockDim.x) {
+        u32 codes = 0;
+        for (int c = 0; c < min(8, s.cols - 8 * word); c++) {
+            const int level = min(max(__float2int_rd(weight(s, 0, row, 8 * word + c) * levels) + 8, 0), 15);
+            codes |= (u32)level << (4 * (c / 2) + 16 * (c % 2));
+        }
+        tile[(word / 8 * LANES + 4 * g + word % 8 / 2) * 4 + 2 * second + word % 2] = codes;
     }
 }
 

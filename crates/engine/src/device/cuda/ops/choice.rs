@@ -10,8 +10,8 @@ use crate::limits::BATCH_LOGIT_ROWS_MAX;
 use crate::sample::{CHUNK, Change, Chunk};
 use cudarc::driver::result;
 
-const PARTS: usize = 16; // of a row: each has its likeliest
-const BEST_THREADS: usize = 512;
+pub const PARTS: usize = 16; // of a row: each has its likeliest
+pub const BEST_THREADS: usize = 512;
 const WEIGH_THREADS: usize = 256;
 const WEIGH_CHUNKS: usize = 16; // of a block
 const RANK_WORDS: usize = 2;
@@ -87,6 +87,11 @@ impl Choice {
 }
 
 impl Cuda {
+    /// Where the likeliest tokens of the rows are to be written, on both sides.
+    pub(super) fn ranks(&self) -> (u64, u64) {
+        (self.choice.ranks.address, self.choice.host.address())
+    }
+
     /// Finds the likeliest tokens of the first `rows` rows of logits, which the host knows after the next wait.
     pub(super) fn find_best(&mut self, logits: u64, vocab: usize, rows: usize) -> Result<(), CudaError> {
         self.choice.told(rows);
@@ -201,11 +206,12 @@ impl Cuda {
         Ok(Some(best))
     }
 
-    /// What a token alone may have left out is made up for, if it was the last batch.
+    /// What the last batch may have left out is made up for.
     pub(super) fn bring_logits(&mut self) {
-        if let (true, Way::On(alone)) = (self.decoded_alone, &mut self.alone) {
-            let done = alone.bring_logits();
-            self.note(done);
-        }
+        let done = match &mut self.alone {
+            Way::On(alone) if self.decoded_alone => alone.bring_logits(),
+            _ => self.bring_owed_logits(),
+        };
+        self.note(done);
     }
 }

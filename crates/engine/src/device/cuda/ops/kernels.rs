@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Everything but attention, whose kernels have the length of a head as a constant.
-const GENERAL: [(&str, &str); 15] = [
+const GENERAL: [(&str, &str); 16] = [
     ("base.cuh", include_str!("../../../../kernels/ops/base.cuh")),
     ("formats.cuh", include_str!("../../../../kernels/ops/formats.cuh")),
     ("cluster.cuh", include_str!("../../../../kernels/ops/cluster.cuh")),
@@ -29,6 +29,7 @@ const GENERAL: [(&str, &str); 15] = [
     ("few.cu", include_str!("../../../../kernels/ops/few.cu")),
     ("flow.cuh", include_str!("../../../../kernels/ops/flow.cuh")),
     ("several.cu", include_str!("../../../../kernels/ops/several.cu")),
+    ("screen.cu", include_str!("../../../../kernels/ops/screen.cu")),
     ("route.cu", include_str!("../../../../kernels/ops/route.cu")),
     ("held.cu", include_str!("../../../../kernels/ops/held.cu")),
     ("blend.cu", include_str!("../../../../kernels/ops/blend.cu")),
@@ -231,6 +232,14 @@ pub struct Products {
     pub wide: Kernel,
 }
 
+/// The likeliest token without reading all of the head.
+pub struct Screening {
+    pub rows: [Kernel; 2], // bounds of all, for at most 8 and 16 rows
+    pub at_once: usize,    // units that may be read past the last one
+    pub levels8: Kernel,   // the second look, by the head's layout
+    pub floats: Kernel,
+}
+
 pub struct Kernels {
     pub products: [Products; 4], // by `Layout`
     pub prepare: Kernel,
@@ -240,6 +249,7 @@ pub struct Kernels {
     pub choose: Kernel,
     pub group: Kernel,
     pub best: Kernel,
+    pub screening: Screening,
     pub change: Kernel,
     pub weigh: Kernel,
     pub several_bytes_max: usize, // of shared memory that a block may ask for
@@ -273,6 +283,7 @@ pub struct AttentionKernels {
 /// Kernels that make weights of one path those of the other.
 pub struct RepackKernels {
     pub rows: Kernel,
+    pub round: Kernel,
     pub experts: Kernel,
     pub levels4: Kernel,
     pub levels8: Kernel,
@@ -286,6 +297,7 @@ impl RepackKernels {
         let find = |name: &str| Kernel::find(&module, name);
         Ok(RepackKernels {
             rows: find("pack_rows")?,
+            round: find("round_rows")?,
             experts: find("pack_experts")?,
             levels4: find("pack_levels4")?,
             levels8: find("pack_levels8")?,
@@ -350,6 +362,11 @@ impl Kernels {
         let most = card.context.attribute(most).doing("asking for shared memory")?.unsigned_abs() as usize;
         let several_bytes_max = most.saturating_sub(several::STATIC_BYTES);
         let held_bytes_max = most.saturating_sub(held::STATIC_BYTES);
+        let large = |name: &str, bytes: usize| {
+            let kernel = find(name)?;
+            kernel.allow_shared(bytes)?;
+            Ok::<Kernel, CudaError>(kernel)
+        };
         let products = |layout: Layout| -> Result<Products, CudaError> {
             let name = layout.name();
             let split = |rows: usize| {
@@ -360,11 +377,6 @@ impl Kernels {
             let few = |kind: Kind| {
                 let kernel = find(&format!("few_{}_{name}", kind.name()))?;
                 kernel.allow_shared(FEW_BYTES_MAX)?;
-                Ok(kernel)
-            };
-            let large = |name: &str, bytes: usize| {
-                let kernel = find(name)?;
-                kernel.allow_shared(bytes)?;
                 Ok(kernel)
             };
             let several =
@@ -399,6 +411,15 @@ impl Kernels {
             choose: find("choose")?,
             group: find("group")?,
             best: find("best")?,
+            screening: Screening {
+                rows: [
+                    large("screen_rows_8", several_bytes_max)?,
+                    large("screen_rows_16", several_bytes_max)?,
+                ],
+                at_once: constant_of(card, &module, "screen_at_once")? as usize,
+                levels8: find("screen_look_levels8")?,
+                floats: find("screen_look_floats")?,
+            },
             change: find("change")?,
             weigh: find("weigh")?,
             several_bytes_max,

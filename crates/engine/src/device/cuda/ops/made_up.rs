@@ -8,6 +8,7 @@ use crate::load::{LoadError, Tensor};
 use cudarc::driver::sys::CUevent_flags;
 use half::f16;
 use std::path::Path;
+use std::sync::Arc;
 
 const THREADS: usize = 256;
 const BLOCKS: usize = 2048;
@@ -33,7 +34,8 @@ impl Maker {
         }
         let rows = tensors.iter().map(Tensor::rows).sum::<usize>() / experts.max(1);
         let (codes, scales) = plan.bytes(rows, first.cols());
-        let (codes, scales) = (card.zeros(experts * codes)?, card.zeros(experts * scales)?);
+        let (codes, scales) =
+            (Arc::new(card.zeros(experts * codes)?), Arc::new(card.zeros(experts * scales)?));
         let (both, factor) = scale(plan.layout, size);
         let (seed, words) = (codes.address, codes.len() as u64 / 4);
         let fill = |kernel: &Kernel, args| {

@@ -20,6 +20,7 @@ mod prepare;
 mod product;
 mod replay;
 mod scratch;
+mod screen;
 mod several;
 mod step;
 pub(crate) mod stored;
@@ -53,6 +54,7 @@ use prepare::{Prepared, Source, ranges};
 use product::{Input, Rows, Target, multiply};
 use replay::Replay;
 use scratch::Scratch;
+use screen::Screen;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use step::Step;
@@ -78,6 +80,7 @@ pub struct Cuda {
     measured: Option<u64>,    // the buffer of whose rows `scratch.largest` knows the magnitudes
     owed: Option<Owed>,       // to the rows of x
     choice: Choice,
+    screen: Option<Screen>,
     replay: Replay,
     widest: Widest,
     decoded_alone: bool,                // the last batch was
@@ -112,6 +115,7 @@ impl Cuda {
             measured: None,
             owed: None,
             choice: Choice::new(&card)?,
+            screen: None,
             replay: Replay::new(false),
             widest: Widest::default(),
             decoded_alone: false,
@@ -337,6 +341,12 @@ impl Cuda {
         }
         let norm = Cuda::norm(&w.norm);
         let out = logits.write_on_card();
+        if self.screens(batch) {
+            let inputs =
+                self.prepare(&Source { x: address, stride: x.width, list, count, width: x.width, norm })?;
+            self.find_screened(inputs, out, count)?;
+            return self.owe_logits(count, out);
+        }
         if !self.few_head(w, x, (list, count), out)? {
             let source = Source { x: address, stride: x.width, list, count, width: x.width, norm };
             let inputs = self.prepare(&source)?;
@@ -352,6 +362,8 @@ impl Cuda {
         }
         (self.prepared, self.measured, self.owed) = (None, None, None);
         self.choice.forget();
+        self.forget_owed_logits();
+        let screened = self.screens(batch);
         self.card.finish()?;
         if !self.step.as_ref().is_some_and(|step| step.holds(rope, batch)) {
             let (rows, blocks) = (batch.rows(), batch.blocks.len());
@@ -360,7 +372,7 @@ impl Cuda {
         if let Some(step) = &mut self.step {
             step.begin(&self.card, rope, batch)?;
             let addresses = self.scratch.addresses().into_iter().chain([step.spans()]);
-            self.replay.begin(batch, step.chunks, addresses);
+            self.replay.begin(batch, (step.chunks, screened), addresses);
         }
         Ok(())
     }
@@ -539,8 +551,10 @@ impl Device for Cuda {
 
     fn head(&mut self, w: &Head<Cuda>, x: &Buffer, batch: &Batch, logits: &mut Buffer) {
         if self.replay.replays() {
-            logits.write_on_card();
-            return self.choice.told(batch.logit_rows.len());
+            let (out, rows) = (logits.write_on_card(), batch.logit_rows.len());
+            self.choice.told(rows);
+            let owed = if self.screens(batch) { self.owe_logits(rows, out) } else { Ok(()) };
+            return self.note(owed);
         }
         let done = self.try_head(w, x, batch, logits);
         self.note(done);
@@ -552,6 +566,8 @@ impl Device for Cuda {
                 Ok(alone) => Way::On(Box::new(alone)),
                 Err(error) => Way::Not(error.to_string()),
             };
+            let screened = self.screen_head(&model.head.matrix);
+            self.note(screened);
         }
     }
 

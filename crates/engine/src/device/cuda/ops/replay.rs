@@ -20,6 +20,7 @@ const RECORDS_MAX: usize = 128;
 struct Shape {
     spans: Vec<usize>, // rows of each
     logit_rows: usize,
+    screened: bool, // their likeliest tokens are found without all logits
     chunks: usize,
 }
 
@@ -56,7 +57,12 @@ impl Replay {
     }
 
     /// Decides what becomes of this batch. Records of other memory than `addresses` are worth nothing.
-    pub fn begin(&mut self, batch: &Batch, chunks: usize, addresses: impl Iterator<Item = u64> + Clone) {
+    pub fn begin(
+        &mut self,
+        batch: &Batch,
+        (chunks, screened): (usize, bool),
+        addresses: impl Iterator<Item = u64> + Clone,
+    ) {
         self.mode = Mode::Direct;
         if !self.on || batch.rows() > ROWS_MAX {
             return;
@@ -68,7 +74,8 @@ impl Replay {
         }
         self.shape.spans.clear();
         self.shape.spans.extend(batch.spans.iter().map(|span| span.rows.len()));
-        (self.shape.logit_rows, self.shape.chunks) = (batch.logit_rows.len(), chunks);
+        self.shape.logit_rows = batch.logit_rows.len();
+        (self.shape.chunks, self.shape.screened) = (chunks, screened);
         match self.seen.get(&self.shape) {
             Some(Some(_)) => self.mode = Mode::Replay,
             Some(None) => self.mode = Mode::Record,

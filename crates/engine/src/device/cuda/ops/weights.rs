@@ -5,13 +5,15 @@ use super::layout::{Plan, UNIT_COLS, pack};
 use super::made_up::Maker;
 use super::stored;
 use crate::load::Tensor;
+use std::sync::Arc;
 
 /// A matrix, or experts one after the other, in one layout.
+#[derive(Clone)]
 pub struct Part {
     pub plan: Plan,
     pub rows: usize, // of an expert, or of the whole
-    pub codes: Bytes,
-    pub scales: Bytes,
+    pub codes: Arc<Bytes>,
+    pub scales: Arc<Bytes>,
     pub factor: f32,
 }
 
@@ -65,8 +67,8 @@ impl Part {
         let part = Part {
             plan: packed.plan,
             rows,
-            codes: card.upload(&packed.codes)?,
-            scales: card.upload(&packed.scales)?,
+            codes: Arc::new(card.upload(&packed.codes)?),
+            scales: Arc::new(card.upload(&packed.scales)?),
             factor: packed.factor,
         };
         tensors.iter().for_each(Tensor::release);

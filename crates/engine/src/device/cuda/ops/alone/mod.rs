@@ -5,7 +5,7 @@
 //! lacks is brought before a step, and each step writes to both. `book.rs` decides; this does it on the card.
 
 mod book;
-mod repack;
+pub(super) mod repack;
 mod stacked;
 
 use super::super::compile::can_run;
@@ -25,10 +25,10 @@ use std::path::Path;
 use std::sync::atomic::{Ordering, fence};
 
 /// Memory that stays free beside it.
-const SPARE_BYTES: usize = 1 << 30;
+pub const SPARE_BYTES: usize = 1 << 30;
 /// Of the head rounded to four bits. A smaller one is soon read whole; and where x has few values that count, many of its rows
 /// have to be looked at again.
-const SCREENED_BYTES_MIN: usize = 32 << 20;
+pub const SCREENED_BYTES_MIN: usize = 32 << 20;
 /// How often the host looks for a step's token before it asks whether the card still works.
 const LOOKS: usize = 4096;
 

@@ -17,7 +17,7 @@ use std::ffi::c_void;
 /// `Source` of `repack.cu`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Source {
+pub struct Source {
     codes: u64,
     scales: u64,
     factor: f32,
@@ -29,7 +29,7 @@ struct Source {
 }
 
 impl Source {
-    fn of(part: &Part, cols: usize, experts: usize) -> Source {
+    pub fn of(part: &Part, cols: usize, experts: usize) -> Source {
         Source {
             codes: part.codes.address,
             scales: part.scales.address,
@@ -43,7 +43,7 @@ impl Source {
     }
 }
 
-const THREADS: usize = 256;
+pub const THREADS: usize = 256;
 const BLOCKS: usize = 2048;
 /// Rows of the embedding that are brought at once.
 const EMBEDDED_ROWS: usize = 4096;
