@@ -1,13 +1,18 @@
 // What the host has to know of logits to choose a token, so that they need not travel.
 
-constexpr int BEST_PARTS = 16; // of a row
-constexpr int BEST_THREADS = 512;
+constexpr int BEST_PARTS = 64; // of a row
+constexpr int BEST_THREADS = 256;
 
 // A logit as a number in the order of the floats, above all others if it is none; and a token so that the first of equals
 // is the largest.
 __device__ inline u64 rank_of(float logit, u32 token) {
     const u32 order = isnan(logit) ? 0xFFFFFFFFu : ordered(__fadd_rn(logit, 0.0f)); // the two zeros are equal
     return (u64)order << 32 | ~token;
+}
+
+__device__ inline u64 warp_max(u64 rank) {
+    for (int step = 16; step > 0; step /= 2) rank = max(rank, __shfl_xor_sync(ALL_LANES, rank, step));
+    return rank;
 }
 
 // The likeliest token of each part of a row, a block a part; the host is told in its own memory.
@@ -19,14 +24,10 @@ extern "C" __global__ void __launch_bounds__(BEST_THREADS) best(const float* log
     u64 own = 0;
 #pragma unroll 8
     for (int token = begin + threadIdx.x; token < end; token += BEST_THREADS) own = max(own, rank_of(of[token], token));
-    const auto of_warp = [](u64 rank) {
-        for (int step = 16; step > 0; step /= 2) rank = max(rank, __shfl_xor_sync(ALL_LANES, rank, step));
-        return rank;
-    };
-    own = of_warp(own);
+    own = warp_max(own);
     if (lane_id() == 0) largest[warp_id()] = own;
     __syncthreads();
-    own = of_warp(lane_id() < BEST_THREADS / LANES ? largest[lane_id()] : 0);
+    own = warp_max(lane_id() < BEST_THREADS / LANES ? largest[lane_id()] : 0);
     const int part = blockIdx.y * BEST_PARTS + blockIdx.x;
     if (threadIdx.x == 0) ranks[part] = own, host[part] = own;
 }
@@ -97,10 +98,11 @@ __device__ inline float exp_as_host(float x) {
     return x > LEAST ? __fmul_rn(series, power) : 0.0f;
 }
 
-// The largest logit of a row, as `best` left it.
+// The largest logit of a row, as `best` left it. Whole warps call it.
 __device__ inline float largest_logit(const u64* ranks) {
     u64 rank = 0;
-    for (int part = 0; part < BEST_PARTS; part++) rank = max(rank, ranks[part]);
+    for (int part = lane_id(); part < BEST_PARTS; part += LANES) rank = max(rank, ranks[part]);
+    rank = warp_max(rank);
     const u32 order = rank >> 32;
     return __uint_as_float(order >> 31 ? order & 0x7FFFFFFFu : ~order);
 }

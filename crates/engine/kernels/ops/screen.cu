@@ -7,10 +7,11 @@
 
 constexpr float SCREEN_MIDDLE = 7.5f; // the level that means 0
 constexpr float SCREEN_REACH = 8.0f * 0.2887f;
-constexpr int SCREEN_WARPS = BEST_THREADS / LANES;
-constexpr int SCREEN_GROUPS = SCREEN_WARPS / RANGES; // of warps that multiply a range each
-constexpr int SCREEN_TOKENS = 4096; // that are looked at between two barriers
-constexpr int SCREEN_AT_ONCE = 5; // units of rounded rows that are asked for together: so many may be read past their end
+constexpr int SCREEN_THREADS = 512;
+constexpr int SCREEN_WARPS = SCREEN_THREADS / LANES;
+constexpr int SCREEN_AT_ONCE = 5;            // units of rounded rows that a warp asks for together
+constexpr int SCREEN_AHEAD = 5 * SCREEN_AT_ONCE; // that it asks for first: so many may be read past the end
+constexpr int LOOK_TOKENS = 4096; // that are looked at between two barriers
 
 struct Screen {
     Weights head;        // as it is
@@ -29,27 +30,41 @@ struct Reach {
     float scale, middle, off;
 };
 
-// A row with one power of two for all of it, by one warp.
-__device__ inline Reach stage_row(const Prepared& x, int row, u16* to) {
-    const float factor = lane_id() < RANGES ? x.factors[row * RANGES + lane_id()] : 0;
-    const float most = warp_max(factor);
-    const u16* from = x.values + (u64)row * x.stride;
-    float sum = 0, squares = 0;
-#pragma unroll 1
-    for (int range = 0; range < RANGES; range++) {
-        const Columns columns(x.units, range);
-        const float own = __shfl_sync(ALL_LANES, factor, range) / most;
-#pragma unroll 6
-        for (int c = columns.begin + 2 * lane_id(); c < columns.end; c += 2 * LANES) {
-            const u32 both = __ldcg((const u32*)(from + c));
-            const float a = f16_to_f32(both) * own, b = f16_to_f32(both >> 16) * own;
-            sum += a + b, squares = fmaf(a, a, fmaf(b, b, squares));
-            *(u32*)(to + c) = pack_f16(a, b);
+// Rows with one power of two for all of each: their ranges are shared out among the warps.
+struct Staging {
+    float2 of_ranges[2 * 8][RANGES]; // sums, and of squares
+
+    __device__ void bring(const Screen& s, u16* to, int stride) {
+#pragma unroll 4
+        for (int i = warp_id(); i < s.rows * RANGES; i += SCREEN_WARPS) {
+            const int row = i / RANGES, range = i % RANGES;
+            const Columns columns(s.x.units, range);
+            const float factor = lane_id() < RANGES ? s.x.factors[row * RANGES + lane_id()] : 0;
+            const float own = __shfl_sync(ALL_LANES, factor, range) / warp_max(factor);
+            float sum = 0, squares = 0;
+#pragma unroll 3
+            for (int c = columns.begin + 4 * lane_id(); c < columns.end; c += 4 * LANES) {
+                const uint2 four = *(const uint2*)(s.x.values + (u64)row * s.x.stride + c);
+                const float a = f16_to_f32(four.x) * own, b = f16_to_f32(four.x >> 16) * own;
+                const float d = f16_to_f32(four.y) * own, e = f16_to_f32(four.y >> 16) * own;
+                sum += (a + b) + (d + e), squares = fmaf(a, a, fmaf(b, b, fmaf(d, d, fmaf(e, e, squares))));
+                *(uint2*)(to + row * stride + c) = {pack_f16(a, b), pack_f16(d, e)};
+            }
+            sum = warp_sum(sum), squares = warp_sum(squares);
+            if (lane_id() == 0) of_ranges[row][range] = {sum, squares};
         }
     }
-    const float raised = 16777216.0f; // the bits of a level are 2^-24 of it
-    return {most * raised, SCREEN_MIDDLE * most * warp_sum(sum), SCREEN_REACH * most * sqrtf(warp_sum(squares))};
-}
+    // When all are there.
+    __device__ Reach reach(const Screen& s, int row) const {
+        constexpr float RAISED = 16777216.0f; // the bits of a level are 2^-24 of it
+        float most = 0, sum = 0, squares = 0;
+        for (int range = 0; range < RANGES; range++) {
+            most = fmaxf(most, s.x.factors[row * RANGES + range]);
+            sum += of_ranges[row][range].x, squares += of_ranges[row][range].y;
+        }
+        return {most * RAISED, SCREEN_MIDDLE * most * sum, SCREEN_REACH * most * sqrtf(squares)};
+    }
+};
 
 // 16 rounded rows times 8 * N rows of x. The second of each two levels in a byte is 16 times itself, and summed apart.
 template <int N> struct CoarseSums {
@@ -77,6 +92,7 @@ template <int N> struct CoarseSums {
 // Bounds of all logits. A warp has tiles that follow one another.
 template <int N> __device__ void screen_rows(const Screen& s) {
     extern __shared__ u16 screen_memory[];
+    __shared__ Staging staging;
     __shared__ Reach reaches[8 * N];
     __shared__ float of_warps[SCREEN_WARPS][8 * N];
     const int g = lane_id() / 4, t = lane_id() % 4, units = s.x.units, stride = units * UNIT_COLS + 8, vocab = s.head.rows;
@@ -90,11 +106,11 @@ template <int N> __device__ void screen_rows(const Screen& s) {
     };
     let_the_next_begin();
     ask(codes);
+    for (int line = lane_id(); line < 4 * SCREEN_AHEAD; line += LANES) ask_for(s.coarse + (u64)begin * units * LANES + 8 * line);
     wait_for_the_one_before();
-    if (warp_id() < s.rows) {
-        const Reach reach = stage_row(s.x, warp_id(), screen_memory + warp_id() * stride);
-        if (lane_id() == 0) reaches[warp_id()] = reach;
-    }
+    staging.bring(s, screen_memory, stride);
+    __syncthreads();
+    if (threadIdx.x < s.rows) reaches[threadIdx.x] = staging.reach(s, threadIdx.x);
     __syncthreads();
     const int last = s.rows - 1, next_row = g + 8 < s.rows ? 8 * stride : 0;
     const u16* x = screen_memory + min(g, last) * stride + 16 * t; // what is multiplied with a row that is not there is not looked at
@@ -169,8 +185,8 @@ template <class Format> struct Gathered {
 
 // The sums of a warp's range for 16 tokens of the head, of which the lane has `rows`, and one row of x.
 template <class Format> __device__ inline void multiply_gathered(const Screen& s, int row, const int (&rows)[2], float* to) {
-    constexpr int AT_ONCE = 3; // units that are asked for together
-    const int range = warp_id() % RANGES, g = lane_id() / 4, t = lane_id() % 4;
+    constexpr int AT_ONCE = Format::PIECES == 4 ? 3 : 6; // units that are asked for together
+    const int range = warp_id(), g = lane_id() / 4, t = lane_id() % 4;
     const int end = range_begin(s.x.units, range + 1);
     const Gathered<Format> weights(s.head, s.x.units, rows);
     const StagedInputs<1> inputs(s.x.values + (u64)row * s.x.stride + 16 * t, 0);
@@ -188,46 +204,44 @@ template <class Format> __device__ inline void multiply_gathered(const Screen& s
     if (t == 0) to[g] = sums[0][0], to[g + 8] = sums[0][2]; // all columns are the same
 }
 
-// The tokens of a list by groups of warps, 16 at a time; the largest rank of what a lane has added up.
+// The tokens of a list, 16 at a time; the largest rank of those that a thread has added up.
 template <class Format> __device__ inline u64 look_at(const Screen& s, int row, const int* tokens, int count) {
-    __shared__ float sums[SCREEN_GROUPS][RANGES][TILE_ROWS];
-    const int group = warp_id() / RANGES, g = lane_id() / 4;
+    __shared__ float sums[RANGES][TILE_ROWS];
+    const int g = lane_id() / 4, last = count - 1;
     u64 largest = 0;
 #pragma unroll 1
-    for (int first = group * TILE_ROWS; first < count; first += SCREEN_GROUPS * TILE_ROWS) {
-        const int last = count - 1;
-        multiply_gathered<Format>(s, row, {tokens[min(first + g, last)], tokens[min(first + g + 8, last)]}, sums[group][warp_id() % RANGES]);
-        named_barrier(1 + group, RANGES * LANES);
-        if (warp_id() % RANGES == 0 && lane_id() < min(TILE_ROWS, count - first)) {
+    for (int first = 0; first < count; first += TILE_ROWS) {
+        multiply_gathered<Format>(s, row, {tokens[min(first + g, last)], tokens[min(first + g + 8, last)]}, sums[warp_id()]);
+        __syncthreads();
+        if (threadIdx.x < min(TILE_ROWS, count - first)) {
             float total = 0;
             for (int range = 0; range < RANGES; range++) {
-                total = fmaf(sums[group][range][lane_id()], s.x.factors[row * RANGES + range], total);
+                total = fmaf(sums[range][threadIdx.x], s.x.factors[row * RANGES + range], total);
             }
-            largest = max(largest, rank_of(total * s.head.factor, tokens[first + lane_id()]));
+            largest = max(largest, rank_of(total * s.head.factor, tokens[first + threadIdx.x]));
         }
-        named_barrier(1 + group, RANGES * LANES);
+        __syncthreads();
     }
     return largest;
 }
 
-// The likeliest token of a part of a row.
+// The likeliest token of a part of a row, by as many warps as there are ranges.
 template <class Format> __device__ void screen_look(const Screen& s) {
-    __shared__ int tokens[SCREEN_TOKENS], count;
-    __shared__ u64 of_warps[SCREEN_WARPS];
+    __shared__ int tokens[LOOK_TOKENS], count;
     begin_kernel();
     const int row = blockIdx.y, vocab = s.head.rows;
-    const int first = (u64)vocab * blockIdx.x / BEST_PARTS, end = (u64)vocab * (blockIdx.x + 1) / BEST_PARTS;
+    const int begin = (u64)vocab * blockIdx.x / BEST_PARTS, end = (u64)vocab * (blockIdx.x + 1) / BEST_PARTS;
     float bound = -INFINITY;
     for (int i = lane_id(); i < s.blocks; i += LANES) bound = fmaxf(bound, s.bounds[row * s.blocks + i]);
     bound = warp_max(bound);
     const float* uppers = s.uppers + (u64)row * vocab;
     u64 largest = 0;
-    for (int begin = first; begin < end; begin += SCREEN_TOKENS) {
+    for (int first = begin; first < end; first += LOOK_TOKENS) {
         if (threadIdx.x == 0) count = 0;
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < SCREEN_TOKENS / BEST_THREADS; i++) {
-            const int token = begin + i * BEST_THREADS + threadIdx.x;
+        for (int i = 0; i < LOOK_TOKENS; i += RANGES * LANES) {
+            const int token = first + i + threadIdx.x;
             // What is no number is looked at too.
             if (token < end && !(uppers[token] < bound)) tokens[atomicAdd(&count, 1)] = token;
         }
@@ -235,21 +249,18 @@ template <class Format> __device__ void screen_look(const Screen& s) {
         largest = max(largest, look_at<Format>(s, row, tokens, count));
         __syncthreads();
     }
-    for (int step = 16; step > 0; step /= 2) largest = max(largest, __shfl_xor_sync(ALL_LANES, largest, step));
-    if (lane_id() == 0) of_warps[warp_id()] = largest;
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    for (int warp = 0; warp < SCREEN_WARPS; warp++) largest = max(largest, of_warps[warp]);
+    largest = warp_max(largest); // the first warp has them all
     const int part = row * BEST_PARTS + blockIdx.x;
-    s.ranks[part] = largest, s.host[part] = largest;
+    if (threadIdx.x == 0) s.ranks[part] = largest, s.host[part] = largest;
 }
 
-extern "C" __device__ const int screen_at_once = SCREEN_AT_ONCE;
+extern "C" __device__ const int screen_ahead = SCREEN_AHEAD;
+extern "C" __device__ const int screen_threads = SCREEN_THREADS;
 
-#define SCREEN(name, ...) \
-    extern "C" __global__ void __launch_bounds__(BEST_THREADS, 1) screen_##name(const __grid_constant__ Screen s) { __VA_ARGS__(s); }
+#define SCREEN(name, threads, ...) \
+    extern "C" __global__ void __launch_bounds__(threads) screen_##name(const __grid_constant__ Screen s) { __VA_ARGS__(s); }
 
-SCREEN(rows_8, screen_rows<1>)
-SCREEN(rows_16, screen_rows<2>)
-SCREEN(look_levels8, screen_look<Levels8>)
-SCREEN(look_floats, screen_look<Floats>)
+SCREEN(rows_8, SCREEN_THREADS, screen_rows<1>)
+SCREEN(rows_16, SCREEN_THREADS, screen_rows<2>)
+SCREEN(look_levels8, RANGES * LANES, screen_look<Levels8>)
+SCREEN(look_floats, RANGES * LANES, screen_look<Floats>)

@@ -10,8 +10,8 @@ use crate::limits::BATCH_LOGIT_ROWS_MAX;
 use crate::sample::{CHUNK, Change, Chunk};
 use cudarc::driver::result;
 
-pub const PARTS: usize = 16; // of a row: each has its likeliest
-pub const BEST_THREADS: usize = 512;
+pub const PARTS: usize = 64; // of a row: each has its likeliest
+const BEST_THREADS: usize = 256;
 const WEIGH_THREADS: usize = 256;
 const WEIGH_CHUNKS: usize = 16; // of a block
 const RANK_WORDS: usize = 2;

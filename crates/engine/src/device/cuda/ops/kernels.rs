@@ -235,8 +235,9 @@ pub struct Products {
 /// The likeliest token without reading all of the head.
 pub struct Screening {
     pub rows: [Kernel; 2], // bounds of all, for at most 8 and 16 rows
-    pub at_once: usize,    // units that may be read past the last one
-    pub levels8: Kernel,   // the second look, by the head's layout
+    pub ahead: usize,      // units that may be read past the last one
+    pub threads: usize,
+    pub levels8: Kernel, // the second look, by the head's layout
     pub floats: Kernel,
 }
 
@@ -416,7 +417,8 @@ impl Kernels {
                     large("screen_rows_8", several_bytes_max)?,
                     large("screen_rows_16", several_bytes_max)?,
                 ],
-                at_once: constant_of(card, &module, "screen_at_once")? as usize,
+                ahead: constant_of(card, &module, "screen_ahead")? as usize,
+                threads: constant_of(card, &module, "screen_threads")? as usize,
                 levels8: find("screen_look_levels8")?,
                 floats: find("screen_look_floats")?,
             },

@@ -4,15 +4,17 @@
 use super::super::{Bytes, CudaError};
 use super::alone::repack::{Source, THREADS};
 use super::alone::{SCREENED_BYTES_MIN, SPARE_BYTES};
-use super::choice::{BEST_THREADS, PARTS};
+use super::choice::PARTS;
 use super::kernels::{Grid, RepackKernels, arg};
 use super::layout::{Layout, TILE_ROWS, UNIT_COLS};
 use super::prepare::Prepared;
 use super::product::{Target, Weights};
 use super::weights::padded;
-use super::{Cuda, Matrix};
+use super::{Cuda, Matrix, RANGES};
 use crate::batch::Batch;
 
+/// Threads of a warp.
+const LANES: usize = 32;
 /// The most rows that are looked through at once.
 const ROWS_MAX: usize = 16;
 
@@ -65,7 +67,7 @@ impl Cuda {
         if !known || bytes < SCREENED_BYTES_MIN || bytes + SPARE_BYTES > self.card.memory()?.0 {
             return Ok(());
         }
-        let past = self.kernels.screening.at_once * TILE_ROWS * UNIT_COLS / 2;
+        let past = self.kernels.screening.ahead * TILE_ROWS * UNIT_COLS / 2;
         let (coarse, steps) = (self.card.zeros(bytes + past)?, self.card.zeros(4 * part.rows)?);
         let round = RepackKernels::load(&self.card, &self.folder)?.round;
         let source = Source::of(part, head.cols, 1);
@@ -111,12 +113,13 @@ impl Cuda {
         let screening = &self.kernels.screening;
         let first = &screening.rows[usize::from(rows > 8)];
         let look = if part.plan.layout == Layout::Levels8 { &screening.levels8 } else { &screening.floats };
-        let (blocks, threads) = (Grid::rows(self.card.multiprocessors, BEST_THREADS), BEST_THREADS);
+        let blocks = Grid::rows(self.card.multiprocessors, screening.threads);
+        let parts = Grid { blocks: (PARTS, rows, 1), threads: RANGES * LANES };
         // SAFETY: `Args` is the kernels' struct; there is room for the bounds of these rows and for what is found, of which the
         // host looks at its own when the stream is done.
         unsafe {
             first.launch_with(&self.card, blocks, screen.shared_bytes(rows), [arg(&args)])?;
-            look.launch(&self.card, Grid { blocks: (PARTS, rows, 1), threads }, [arg(&args)])
+            look.launch(&self.card, parts, [arg(&args)])
         }
     }
 
