@@ -339,12 +339,17 @@ struct TileSums {
         const TileWarps warps = plan.tiles[STAGE][row.index];
         const auto& of_warps = sums[STAGE % 2];
         float sum = of_warps[warps.first][warps.place][row.in_tile];
-        if (warps.first == warps.last) return sum;
-        float others[WARPS - 1]; // all asked for at once
+        // All are asked for at once. Where there may be many, each warp has a fixed place and a bit.
+        constexpr int MOST = tile_warps_max(STAGE);
+        constexpr bool FEW = MOST <= WARPS / 3;
+        constexpr int OTHERS = (FEW ? MOST : WARPS) - 1;
+        const u32 wanted = (2u << warps.last) - (2u << warps.first);
+        float others[OTHERS];
 #pragma unroll
-        for (int i = 0; i < WARPS - 1; i++) others[i] = of_warps[min(warps.first + 1 + i, WARPS - 1)][0][row.in_tile];
+        for (int i = 0; i < OTHERS; i++)
+            others[i] = of_warps[FEW ? min(warps.first + 1 + i, WARPS - 1) : 1 + i][0][row.in_tile];
 #pragma unroll
-        for (int i = 0; i < WARPS - 1; i++) sum += warps.first + 1 + i <= warps.last ? others[i] : 0.f;
+        for (int i = 0; i < OTHERS; i++) sum += (FEW ? warps.first + 1 + i <= warps.last : wanted >> (1 + i) & 1u) ? others[i] : 0.f;
         return sum;
     }
 };
