@@ -218,8 +218,8 @@ template <> struct Held<Levels4> {
     static __device__ void step(u32 top, u32 bottom, uint4 x, float (&d)[4], float (&e)[4]) {
         constexpr u32 LOW = 0x000F000Fu, HIGH = 0x00F000F0u;
         const u32 next_top = top >> 8, next_bottom = bottom >> 8;
-        mma_f16(d, top & LOW, bottom & LOW, next_top & LOW, next_bottom & LOW, x.x, x.z);
-        mma_f16(e, top & HIGH, bottom & HIGH, next_top & HIGH, next_bottom & HIGH, x.y, x.w);
+        mma_f16(d, top & LOW, bottom & LOW, next_top & LOW, next_bottom & LOW, x.x, x.y);
+        mma_f16(e, top & HIGH, bottom & HIGH, next_top & HIGH, next_bottom & HIGH, x.z, x.w);
     }
     __device__ void times(const uint4 (&x)[4], float block_sum, float2& sum) const {
         float d[4] = {0.f, 0.f, 0.f, 0.f}, e[4] = {0.f, 0.f, 0.f, 0.f};
@@ -243,20 +243,20 @@ template <> struct Held<Levels8> {
         levels.load(group, lane, blocks);
         scales.load(group + blocks * 512, lane, blocks);
     }
-    static __device__ void step(u32 top, u32 bottom, u32 x0, u32 x1, float (&d)[4]) {
+    static __device__ void step(u32 top, u32 bottom, u32 next_top, u32 next_bottom, uint4 x, float (&d)[4]) {
         const u32 first = 0x4140, second = 0x4342; // bytes with zeros between them
-        mma_f16(d, __byte_perm(top, 0, first), __byte_perm(bottom, 0, first), __byte_perm(top, 0, second),
-                __byte_perm(bottom, 0, second), x0, x1);
+        mma_f16(d, __byte_perm(top, 0, first), __byte_perm(bottom, 0, first), __byte_perm(next_top, 0, first),
+                __byte_perm(next_bottom, 0, first), x.x, x.y);
+        mma_f16(d, __byte_perm(top, 0, second), __byte_perm(bottom, 0, second), __byte_perm(next_top, 0, second),
+                __byte_perm(next_bottom, 0, second), x.z, x.w);
     }
     __device__ void times(const uint4 (&x)[4], float block_sum, float2& sum) const {
         float d[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const uint4 top = levels.w[0][i], bottom = levels.w[1][i];
-            step(top.x, bottom.x, x[2 * i].x, x[2 * i].y, d);
-            step(top.y, bottom.y, x[2 * i].z, x[2 * i].w, d);
-            step(top.z, bottom.z, x[2 * i + 1].x, x[2 * i + 1].y, d);
-            step(top.w, bottom.w, x[2 * i + 1].z, x[2 * i + 1].w, d);
+            step(top.x, bottom.x, top.y, bottom.y, x[2 * i], d);
+            step(top.z, bottom.z, top.w, bottom.w, x[2 * i + 1], d);
         }
         scales.add(d[0], d[2], block_sum, sum);
     }
