@@ -361,7 +361,7 @@ struct Attention {
         for (int part = warp_id(); part < OUTPUTS / PART_DIMS; part += WARPS) {
             const int head = part / DIM_PARTS, dim = part % DIM_PARTS * PART_DIMS + 2 * lane_id();
             const float2 weight = lane_id() < SOURCES ? shared.weights[lane_id()][head] : make_float2(-INFINITY, 0.f);
-            const float most = warp_max(weight.x);
+            const float most = warp_largest(weight.x);
             const float factor = weight.x == -INFINITY ? 0.f : exp_of(weight.x - most) * weight.y; // of its mean
             const float total = warp_sum(factor), weight_of_all = most + log_of(total);
             float2 value = make_float2(0.f, 0.f);

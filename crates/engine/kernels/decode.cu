@@ -212,7 +212,8 @@ __device__ inline void multiply_scaled(Vector vector, Weight weight) {
     const Range range = shared.plan.warp(STAGE);
     const auto multiply = [&](auto pack) {
         Pieces pieces(shared.supplied);
-        product_scaled<decltype(pack), ROWS>(pieces, range, shared.zeros, vector, weight,
+        constexpr bool PAIRS = decltype(pack)::PAIRS && block_groups_max(STAGE) > WARPS;
+        product_scaled<decltype(pack), ROWS, PAIRS>(pieces, range, shared.zeros, vector, weight,
                                              [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     };
     bool wide = false;
@@ -342,12 +343,12 @@ __noinline__ __device__ void out() {
     mark(OUT_PRODUCT);
     const float value = row.real ? shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias : 0.f;
     tell_share(&params.out_parts[row.part * HIDDEN + row.global()], value, row.real, tag);
-    if (row.real) {
-        shared.routed[threadIdx.x] = (row.part == 0 ? value + shared.x[row.global()] : value) * norm;
-    } else if (threadIdx.x < OUT_ROWS_MAX) {
-        shared.routed[threadIdx.x] = 0.f;
-    }
     if constexpr (ROUTED) {
+        if (row.real) {
+            shared.routed[threadIdx.x] = (row.part == 0 ? value + shared.x[row.global()] : value) * norm;
+        } else if (threadIdx.x < OUT_ROWS_MAX) {
+            shared.routed[threadIdx.x] = 0.f;
+        }
         block_sync();
         router.add(shared.routed, params.router_sums + layer * EXPERTS * SUM_STRIDE);
     }

@@ -269,15 +269,15 @@ struct Vector16 {
 };
 
 // Multiplies this warp's pieces of matrices whose blocks have scales. `ROWS` rows of groups, one an expert, make up a tile of
-// sums; `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum.
-template <class P, int ROWS, class Vector, class Weight, class Finish>
+// sums; `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum. `PAIRS`: a piece may be two groups.
+template <class P, int ROWS, bool PAIRS, class Vector, class Weight, class Finish>
 __device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
     using Lanes = Held<typename P::Format>;
     const Lane lane;
     int row = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     float2 sum = {0.f, 0.f};
     for (int left = range.end - range.begin; left > 0;) {
-        const int count = P::piece_groups(group, left);
+        const int count = PAIRS ? P::piece_groups(group, left) : 1;
         const bool last = group + count == P::GROUPS;
         const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
         const Vector16 input = vector(row);
@@ -287,7 +287,7 @@ __device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zer
         float2 part = {0.f, 0.f};
         uint4 x[4], y[4];
         Lanes first;
-        if (P::PAIRS && count == 2) {
+        if (PAIRS && count == 2) {
             constexpr bool WHOLE = P::GROUPS % 2 != 0; // the tail is never the second of two
             Lanes second;
             first.load(slot, lane, GROUP_BLOCKS);
