@@ -23,18 +23,21 @@ struct Lane {
 // ones, for even and odd columns; of f16 they are the 32 values.
 struct Staged {
     const u8* at;
-    int stride; // bytes from group to group
+    bool mine;
 
-    __device__ Staged(const u8* vector, const u8* zeros, Lane lane, int odd_column) {
-        const bool mine = lane.t == lane.g / 2;
-        at = mine ? vector + lane.t * 64 + lane.g % 2 * odd_column : zeros;
-        stride = mine ? GROUP_BLOCKS * 64 : 0;
-    }
-    // The lane's part of its block.
+    __device__ Staged(const u8* vector, Lane lane, int odd_column)
+        : at(vector + lane.t * 64 + lane.g % 2 * odd_column), mine(lane.t == lane.g / 2) {}
+
+    // The lane's part of its block, if it has one. The others' zeros stay in their registers: reading them takes as long.
     template <int WORDS4> __device__ void load(int group, uint4 (&x)[WORDS4]) const {
-        const uint4* from = (const uint4*)(at + group * stride);
+        const uint4* from = (const uint4*)(at + group * (GROUP_BLOCKS * 64));
 #pragma unroll
-        for (int i = 0; i < WORDS4; i++) x[i] = from[i];
+        for (int i = 0; i < WORDS4; i++)
+            if (mine) x[i] = from[i];
+    }
+    template <int WORDS4> static __device__ void clear(uint4 (&x)[WORDS4]) {
+#pragma unroll
+        for (int i = 0; i < WORDS4; i++) x[i] = make_uint4(0, 0, 0, 0);
     }
 };
 
@@ -103,7 +106,9 @@ template <class P, class Finish>
 __device__ inline void product_rows(Pieces& pieces, Range range, const u8* vector, const u8* zeros, Finish finish) {
     using Rows = HeldRows<typename P::Format>;
     const Lane lane;
-    const Staged staged(vector, zeros, lane, 32);
+    const Staged staged(vector, lane, 32);
+    uint4 x[2], y[2];
+    Staged::clear(x), Staged::clear(y);
     int tile = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     int d[4] = {0, 0, 0, 0};
     for (int left = range.end - range.begin; left > 0;) {
@@ -111,7 +116,6 @@ __device__ inline void product_rows(Pieces& pieces, Range range, const u8* vecto
         const bool last = group + count == P::GROUPS;
         const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
         Rows first, second;
-        uint4 x[2], y[2];
         staged.load(group, x);
         if (P::PAIRS && count == 2) {
             staged.load(group + 1, y);
@@ -276,16 +280,17 @@ __device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zer
     const Lane lane;
     int row = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     float2 sum = {0.f, 0.f};
+    uint4 x[4];
+    Staged::clear(x);
     for (int left = range.end - range.begin; left > 0;) {
         const int count = PAIRS ? P::piece_groups(group, left) : 1;
         const bool last = group + count == P::GROUPS;
         const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
         const Vector16 input = vector(row);
-        const Staged staged(input.values, zeros, lane, 0);
+        const Staged staged(input.values, lane, 0);
         const float* block_sums = input.sums + group * GROUP_BLOCKS + lane.t;
         const u8* slot = pieces.use();
         float2 part = {0.f, 0.f};
-        uint4 x[4], y[4];
         Lanes first;
         if (PAIRS && count == 2) {
             constexpr bool WHOLE = P::GROUPS % 2 != 0; // the tail is never the second of two
@@ -295,8 +300,8 @@ __device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zer
             pieces.release();
             staged.load(group, x);
             first.times(x, block_sums[0], part);
-            staged.load(group + 1, y);
-            second.times(y, block_sums[GROUP_BLOCKS], part);
+            staged.load(group + 1, x);
+            second.times(x, block_sums[GROUP_BLOCKS], part);
         } else {
             first.load(slot, lane, blocks);
             pieces.release();
