@@ -25,7 +25,7 @@ struct AttentionShared {
         };
         StagedVectors<1, LEVELS ? Q_ROWS : BLOCK_COLS> attended; // by warps that have merged, while others still do
     };
-    float key[HEAD_DIM]; // of the newest token
+    float key[HEAD_DIM]; // of the newest token: kept last, when others may be staging
     u16 values[SOURCES][GROUP_HEADS][HEAD_DIM + 8]; // means; of the newest token one for all heads; rows begin in different banks
     float2 weights[SOURCES][COLUMNS]; // largest score, sum of powers
 };

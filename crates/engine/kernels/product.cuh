@@ -28,7 +28,7 @@ struct Staged {
     __device__ Staged(const u8* vector, Lane lane, int odd_column)
         : at(vector + lane.t * 64 + lane.g % 2 * odd_column), mine(lane.t == lane.g / 2) {}
 
-    // The lane's part of its block, if it has one. The others' zeros stay in their registers: reading them takes as long.
+    // The lane's part of its block, if it has one: the others keep the zeros of `clear`, which would take as long to read.
     template <int WORDS4> __device__ void load(int group, uint4 (&x)[WORDS4]) const {
         const uint4* from = (const uint4*)(at + group * (GROUP_BLOCKS * 64));
 #pragma unroll
@@ -103,7 +103,7 @@ __device__ inline float2 over_lanes(float2 sum) {
 // Multiplies this warp's pieces of a matrix whose rows have one scale. Calls `finish(tile, sums)` where a tile's or the warp's
 // pieces end.
 template <class P, class Finish>
-__device__ inline void product_rows(Pieces& pieces, Range range, const u8* vector, const u8* zeros, Finish finish) {
+__device__ inline void product_rows(Pieces& pieces, Range range, const u8* vector, Finish finish) {
     using Rows = HeldRows<typename P::Format>;
     const Lane lane;
     const Staged staged(vector, lane, 32);
@@ -272,17 +272,34 @@ struct Vector16 {
     const float* sums;
 };
 
+// Has a value worked out here, before the warp waits for its input, and not where it is used.
+template <class T> __device__ inline void settle(T& value) { asm volatile("" : "+r"(value)); }
+
+// What a warp multiplies of a matrix: its groups, and where the first of them lies.
+struct Work {
+    Range range;
+    int row, group;
+    Pieces pieces;
+
+    template <class P> __device__ Work(P, Range range, Supplied& at)
+        : range(range), row(range.begin / P::GROUPS), group(range.begin % P::GROUPS), pieces(at) {
+        settle(row), settle(group), settle(pieces.used), settle(pieces.slot), settle(pieces.parity);
+        settle(this->range.begin), settle(this->range.end);
+    }
+};
+
 // Multiplies this warp's pieces of matrices whose blocks have scales. `ROWS` rows of groups, one an expert, make up a tile of
-// sums; `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum. `PAIRS`: a piece may be two groups.
+// sums; `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum. `PAIRS`: pieces may be two groups.
 template <class P, int ROWS, bool PAIRS, class Vector, class Weight, class Finish>
-__device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
+__device__ inline void product_scaled(Work& work, Vector vector, Weight weight, Finish finish) {
     using Lanes = Held<typename P::Format>;
     const Lane lane;
-    int row = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
+    Pieces& pieces = work.pieces;
+    int row = work.row, group = work.group;
     float2 sum = {0.f, 0.f};
     uint4 x[4];
     Staged::clear(x);
-    for (int left = range.end - range.begin; left > 0;) {
+    for (int left = work.range.end - work.range.begin; left > 0;) {
         const int count = PAIRS ? P::piece_groups(group, left) : 1;
         const bool last = group + count == P::GROUPS;
         const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
@@ -339,22 +356,35 @@ struct TileSums {
         if (lane_id() < TILE_ROWS) sums[STAGE % 2][warp_id()][0][lane_id()] = 0.f;
     }
 
-    // A row's sum over all warps, in their order.
-    template <Stage STAGE> __device__ float row(const Plan& plan, const Row& row) const {
+    // Where a row's sums will be: that of the first warp, and which warps have others.
+    struct Places {
+        int own, first, last;
+        u32 wanted;
+    };
+    template <Stage STAGE> __device__ static Places places(const Plan& plan, const Row& row) {
         const TileWarps warps = plan.tiles[STAGE][row.index];
+        Places places = {(warps.first * TILES + warps.place) * TILE_ROWS + row.in_tile, warps.first, warps.last,
+                         (2u << warps.last) - (2u << warps.first)};
+        settle(places.own), settle(places.first), settle(places.last), settle(places.wanted);
+        return places;
+    }
+
+    // A row's sum over all warps, in their order.
+    template <Stage STAGE> __device__ float row(const Places& warps, const Row& row) const {
         const auto& of_warps = sums[STAGE % 2];
-        float sum = of_warps[warps.first][warps.place][row.in_tile];
+        float sum = of_warps[0][0][warps.own];
         // All are asked for at once. Where there may be many, each warp has a fixed place and a bit.
         constexpr int MOST = tile_warps_max(STAGE);
         constexpr bool FEW = MOST <= WARPS / 3;
         constexpr int OTHERS = (FEW ? MOST : WARPS) - 1;
-        const u32 wanted = (2u << warps.last) - (2u << warps.first);
         float others[OTHERS];
 #pragma unroll
-        for (int i = 0; i < OTHERS; i++)
-            others[i] = of_warps[FEW ? min(warps.first + 1 + i, WARPS - 1) : 1 + i][0][row.in_tile];
+        for (int i = 0; i < OTHERS; i++) others[i] = of_warps[FEW ? min(warps.first + 1 + i, WARPS - 1) : 1 + i][0][row.in_tile];
 #pragma unroll
-        for (int i = 0; i < OTHERS; i++) sum += (FEW ? warps.first + 1 + i <= warps.last : wanted >> (1 + i) & 1u) ? others[i] : 0.f;
+        for (int i = 0; i < OTHERS; i++) {
+            const bool has = FEW ? warps.first + 1 + i <= warps.last : warps.wanted >> (1 + i) & 1u;
+            sum += has ? others[i] : 0.f;
+        }
         return sum;
     }
 };
