@@ -22,10 +22,10 @@ struct AttentionShared {
         struct {
             u8 queries[2][DIM_PARTS][COLUMNS][PART_DIMS]; // high bytes, low bytes, in the order of the keys'
             float factors[COLUMNS];                       // of the queries, and of scores
-            float key[HEAD_DIM];                          // of the newest token
         };
         StagedVectors<1, LEVELS ? Q_ROWS : BLOCK_COLS> attended; // by warps that have merged, while others still do
     };
+    float key[HEAD_DIM]; // of the newest token: kept last, when others may be staging
     u16 values[SOURCES][GROUP_HEADS][HEAD_DIM + 8]; // means; of the newest token one for all heads; rows begin in different banks
     float2 weights[SOURCES][COLUMNS]; // largest score, sum of powers
 };
@@ -75,27 +75,26 @@ struct Attending {
             const uint4 high = *(const uint4*)&shared.queries[0][part][lane.g][lane.t * 16];
             const uint4 low = *(const uint4*)&shared.queries[1][part][lane.g][lane.t * 16];
             const uint4 a = levels.runs[0], b = levels.runs[1];
-            add_scores(scores, a.x, b.x, a.y, b.y, high.x, high.y, low.x, low.y, scales[0][2 * part], scales[1][2 * part]);
-            add_scores(scores, a.z, b.z, a.w, b.w, high.z, high.w, low.z, low.w, scales[0][2 * part + 1], scales[1][2 * part + 1]);
+            add_scores(scores, a, high.x, high.y, low.x, low.y, scales[0][2 * part], scales[1][2 * part]);
+            add_scores(scores, b, high.z, high.w, low.z, low.w, scales[0][2 * part + 1], scales[1][2 * part + 1]);
         }
         const float2 factor = *(const float2*)&shared.factors[2 * lane.t];
         scores[0] *= factor.x, scores[1] *= factor.y, scores[2] *= factor.x, scores[3] *= factor.y;
     }
 
     // Of 32 dims, which have one scale a token.
-    static __device__ void add_scores(float (&scores)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 high0, u32 high1, u32 low0, u32 low1,
-                                      u16 scale0, u16 scale1) {
+    static __device__ void add_scores(float (&scores)[4], uint4 a, u32 high0, u32 high1, u32 low0, u32 low1, u16 scale0, u16 scale1) {
         int high[4] = {0, 0, 0, 0}, low[4] = {0, 0, 0, 0};
-        mma(high, a0, a1, a2, a3, high0, high1);
-        mma(low, a0, a1, a2, a3, low0, low1);
+        mma(high, a.x, a.y, a.z, a.w, high0, high1);
+        mma(low, a.x, a.y, a.z, a.w, low0, low1);
         const float scales[2] = {f16_to_f32(scale0), f16_to_f32(scale1)};
 #pragma unroll
         for (int i = 0; i < 4; i++) scores[i] += scales[i / 2] * (float)(256 * high[i] + low[i]);
     }
 
     // Scores become powers, relative to the largest score so far. Tokens before `first` or from `end` on (positions in the
-    // unit) are not seen.
-    __device__ void weigh(float (&scores)[4], int first, int end) {
+    // unit) are not seen. Of the first unit (not `begun`) there is nothing yet to make smaller.
+    __device__ void weigh(float (&scores)[4], int first, int end, bool begun) {
         const Lane lane;
 #pragma unroll
         for (int n = 0; n < 2; n++) {
@@ -109,9 +108,11 @@ struct Attending {
             for (int step = 4; step < LANES; step *= 2) larger = fmaxf(larger, __shfl_xor_sync(~0u, larger, step));
             const float shrink = most[head] == larger ? 1.f : exp_of(most[head] - larger);
             most[head] = larger;
-            total[head] *= shrink, above[head] *= shrink;
+            if (begun) {
+                total[head] *= shrink, above[head] *= shrink;
 #pragma unroll
-            for (int n = 0; n < DIM_PARTS * 4; n++) sum[n][head] *= shrink, sum[n][2 + head] *= shrink;
+                for (int n = 0; n < DIM_PARTS * 4; n++) sum[n][head] *= shrink, sum[n][2 + head] *= shrink;
+            }
 #pragma unroll
             for (int n = 0; n < 2; n++) {
                 float& score = scores[2 * n + head];
@@ -209,11 +210,11 @@ struct Attention {
         prepare();
         block_sync();
         if (warp_id() >= WARPS - GROUP_HEADS) score_newest(WARPS - 1 - warp_id()); // the last warps have the fewest units
-        if (split.newest() && warp_id() >= WARPS - 2) keep_newest(warp_id() - (WARPS - 2));
         attend(pieces);
         block_sync();
         merge_sources();
         if (split.count > 1) merge_splits();
+        if (split.newest() && warp_id() >= WARPS - 2) keep_newest(warp_id() - (WARPS - 2)); // nobody waits for it
     }
 
     // Queries and key, turned, and the value. A warp has a head, or the value.
@@ -337,13 +338,14 @@ struct Attention {
         Attending attending(shared);
         // Registers are short: tokens relative to the unit.
         int first = split.first - (split.begin + warp_id()) * UNIT_TOKENS, end = first + position - split.first;
+        const int count = div_up(split.end - split.begin - warp_id(), WARPS);
 #pragma unroll 1
-        for (int left = div_up(split.end - split.begin - warp_id(), WARPS); left > 0; left--) {
+        for (int left = count; left > 0; left--) {
             float scores[4] = {0.f, 0.f, 0.f, 0.f};
             const u8* keys = pieces.use();
             attending.score(keys, scores);
             if (!CachedUnits::WHOLE) pieces.release();
-            attending.weigh(scores, first, end);
+            attending.weigh(scores, first, end, left < count);
             attending.add(CachedUnits::WHOLE ? keys + KEYS_BYTES : pieces.use(), scores);
             pieces.release();
             first -= WARPS * UNIT_TOKENS, end -= WARPS * UNIT_TOKENS;
@@ -359,7 +361,7 @@ struct Attention {
         for (int part = warp_id(); part < OUTPUTS / PART_DIMS; part += WARPS) {
             const int head = part / DIM_PARTS, dim = part % DIM_PARTS * PART_DIMS + 2 * lane_id();
             const float2 weight = lane_id() < SOURCES ? shared.weights[lane_id()][head] : make_float2(-INFINITY, 0.f);
-            const float most = warp_max(weight.x);
+            const float most = warp_largest(weight.x);
             const float factor = weight.x == -INFINITY ? 0.f : exp_of(weight.x - most) * weight.y; // of its mean
             const float total = warp_sum(factor), weight_of_all = most + log_of(total);
             float2 value = make_float2(0.f, 0.f);

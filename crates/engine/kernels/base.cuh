@@ -86,6 +86,9 @@ __device__ inline u32 ordered_key(float value) {
 }
 __device__ inline float of_ordered_key(u32 key) { return __uint_as_float(key & 0x80000000u ? key & 0x7FFFFFFFu : ~key); }
 
+// Of any value that is a number, in fewer steps.
+__device__ inline float warp_largest(float value) { return of_ordered_key(__reduce_max_sync(~0u, ordered_key(value))); }
+
 __device__ inline float warp_max(float value) {
     for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
     return value;

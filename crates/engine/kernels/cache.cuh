@@ -25,10 +25,11 @@ struct UnitRow {
     __device__ explicit UnitRow(int token) : g(2 * (token / 4) + token % 2), n(token % 4 / 2) {}
 };
 
-// Of a key, lane 4 * g + t has dims 8 t .. of each 32, in two runs of 16 bytes, one a row.
+// Of a key, lane 4 * g + t has dims 8 t .. of each 32, in a run of 16 bytes: four dims of both rows, then the other four.
 __device__ inline int key_place(int token, int dim) {
     const UnitRow row(token);
-    return dim / PART_DIMS * PART_LEVELS + (row.n * LANES + 4 * row.g + dim % 32 / 8) * 16 + dim % PART_DIMS / 32 * 8 + dim % 8;
+    const int run = dim % PART_DIMS / SCALE_DIMS * LANES + 4 * row.g + dim % SCALE_DIMS / 8;
+    return dim / PART_DIMS * PART_LEVELS + run * 16 + dim % 8 / 4 * 8 + row.n * 4 + dim % 4;
 }
 __device__ inline int key_scale_place(int token, int scale) {
     const UnitRow row(token);

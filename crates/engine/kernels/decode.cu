@@ -32,8 +32,6 @@ struct Shared {
     Supplied supplied;
     alignas(128) Scratch scratch;
     alignas(16) float x[HIDDEN]; // the residual stream, the same in every block
-    alignas(128) u8 before_zeros[16]; // so that they are in other banks than what is read with them
-    u8 zeros[64];
     float2 of_warps[WARPS];
     float weighed[WARPS]; // squares of what the head's input is staged from
     float2 turns[HALF_DIM]; // cosine and sine of this position
@@ -200,7 +198,7 @@ template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
     const Range range = shared.plan.warp(STAGE);
     {
         Pieces pieces(shared.supplied);
-        product_rows<P>(pieces, range, shared.scratch.vector.values[0], shared.zeros,
+        product_rows<P>(pieces, range, shared.scratch.vector.values[0],
                         [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
     }
     if (range.begin == range.end) shared.sums.put_nothing<STAGE>();
@@ -208,12 +206,11 @@ template <Stage STAGE, class P> __device__ inline void multiply_8bit() {
 }
 
 template <Stage STAGE, class P, int ROWS, class Vector, class Weight>
-__device__ inline void multiply_scaled(Vector vector, Weight weight) {
-    const Range range = shared.plan.warp(STAGE);
+__device__ inline void multiply_scaled(Work& work, Vector vector, Weight weight) {
     const auto multiply = [&](auto pack) {
-        Pieces pieces(shared.supplied);
-        product_scaled<decltype(pack), ROWS>(pieces, range, shared.zeros, vector, weight,
-                                             [&](int tile, float2 sum) { shared.sums.put<STAGE>(range, tile, sum); });
+        constexpr bool PAIRS = decltype(pack)::PAIRS && block_groups_max(STAGE) > WARPS;
+        product_scaled<decltype(pack), ROWS, PAIRS>(work, vector, weight,
+                                                    [&](int tile, float2 sum) { shared.sums.put<STAGE>(work.range, tile, sum); });
     };
     bool wide = false;
     if constexpr (may_be_wide(STAGE)) {
@@ -221,13 +218,13 @@ __device__ inline void multiply_scaled(Vector vector, Weight weight) {
         if (wide) multiply(Wide<P>());
     }
     if (!wide) multiply(P());
-    if (range.begin == range.end) shared.sums.put_nothing<STAGE>();
+    if (work.range.begin == work.range.end) shared.sums.put_nothing<STAGE>();
     block_sync();
 }
 
 // With the one vector that is staged.
-template <Stage STAGE, class P> __device__ inline void multiply_scaled() {
-    multiply_scaled<STAGE, P, 1>([](int) { return shared.scratch.vector.at(0); }, [](int) { return 1.f; });
+template <Stage STAGE, class P> __device__ inline void multiply_scaled(Work& work) {
+    multiply_scaled<STAGE, P, 1>(work, [](int) { return shared.scratch.vector.at(0); }, [](int) { return 1.f; });
 }
 
 // Inner values are told as parts of this.
@@ -286,14 +283,16 @@ __noinline__ __device__ void qkv() {
     const int at = layer * QKV_ROWS + row.global();
     const float scale = row.real ? params.qkv_scale[at] : 0.f;
     const float bias = row.real && row.part == 0 ? params.qkv_bias[at] : 0.f;
+    const auto places = TileSums::places<QKV>(shared.plan, row);
     input.read(shared.x);
+    Work work(QkvPack(), shared.plan.warp(QKV), shared.supplied);
     if (layer > 0) input.add<DOWN>(shared.x, params.down_parts, now().tag_before());
     float unit;
     if constexpr (LEVELS) {
         const float near = stage_unscaled(input);
         mark(QKV_INPUT);
         if (warp_id() == 0) find_unit(near); // which has the fewest groups
-        multiply_scaled<QKV, QkvPack>();
+        multiply_scaled<QKV, QkvPack>(work);
         unit = shared.unit;
     } else {
         unit = stage_norm(input);
@@ -303,7 +302,7 @@ __noinline__ __device__ void qkv() {
     mark(QKV_PRODUCT);
     if (row.real)
         tell_value(&params.qkv_parts[row.part * QKV_ROWS + row.global()],
-                   shared.sums.row<QKV>(shared.plan, row) * unit * scale + bias, now().tag());
+                   shared.sums.row<QKV>(places, row) * unit * scale + bias, now().tag());
     mark(QKV_FINISH);
 }
 
@@ -329,25 +328,27 @@ __noinline__ __device__ void out() {
     const float scale = row.real ? params.out_scale[at] : 0.f;
     const float norm = ROUTED && row.real ? params.mixture_norm[at] : 0.f;
     const float bias = row.real && row.part == 0 ? params.out_bias[at] : 0.f;
+    const auto places = TileSums::places<OUT>(shared.plan, row);
     float unit = 1.f;
     if constexpr (LEVELS) {
+        Work work(OutPack(), shared.plan.warp(OUT), shared.supplied);
         stage_attended_of_warp(tag);
         mark(OUT_INPUT);
-        multiply_scaled<OUT, OutPack, 1>([](int) { return shared.scratch.attention.attended.at(0); }, [](int) { return 1.f; });
+        multiply_scaled<OUT, OutPack, 1>(work, [](int) { return shared.scratch.attention.attended.at(0); }, [](int) { return 1.f; });
     } else {
         unit = stage_attended(tag);
         mark(OUT_INPUT);
         multiply_8bit<OUT, OutPack>();
     }
     mark(OUT_PRODUCT);
-    const float value = row.real ? shared.sums.row<OUT>(shared.plan, row) * unit * scale + bias : 0.f;
+    const float value = row.real ? shared.sums.row<OUT>(places, row) * unit * scale + bias : 0.f;
     tell_share(&params.out_parts[row.part * HIDDEN + row.global()], value, row.real, tag);
-    if (row.real) {
-        shared.routed[threadIdx.x] = (row.part == 0 ? value + shared.x[row.global()] : value) * norm;
-    } else if (threadIdx.x < OUT_ROWS_MAX) {
-        shared.routed[threadIdx.x] = 0.f;
-    }
     if constexpr (ROUTED) {
+        if (row.real) {
+            shared.routed[threadIdx.x] = (row.part == 0 ? value + shared.x[row.global()] : value) * norm;
+        } else if (threadIdx.x < OUT_ROWS_MAX) {
+            shared.routed[threadIdx.x] = 0.f;
+        }
         block_sync();
         router.add(shared.routed, params.router_sums + layer * EXPERTS * SUM_STRIDE);
     }
@@ -359,6 +360,11 @@ __noinline__ __device__ void gate_up() {
     const int layer = now().layer;
     const Tag tag = now().tag();
     NormInput input(params.mixture_norm + layer * HIDDEN);
+    const Row row = Row::of<GATE_UP>(shared.plan);
+    const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
+    const float scale = LEVELS ? params.gate_up_scale[layer * 2 * FFN + at] : 1.f;
+    const auto places = TileSums::places<GATE_UP>(shared.plan, row);
+    Work work(GateUpPack(), shared.plan.warp(GATE_UP), shared.supplied);
     const bool chooses = warp_id() == (ROUTED ? WARPS - 1 : 0);
     Router router(params.router_bias + layer * EXPERTS);
     input.read(shared.x);
@@ -367,23 +373,20 @@ __noinline__ __device__ void gate_up() {
     const float near = stage_unscaled(input);
     mark(GATE_UP_INPUT);
     if (chooses) {
-        const float scale = find_unit(near);
+        const float norm = find_unit(near);
         if constexpr (ROUTED) {
-            const float logit = router.choose(shared.router_sums, scale, shared.supplied.chosen);
+            const float logit = router.choose(shared.router_sums, norm, shared.supplied.chosen);
             if (lane_id() == 0) tell_warps(shared.supplied.routed, now().layers);
             Router::share(logit, shared.supplied.chosen);
         }
     }
     if constexpr (ROUTED) shared.supplied.wait_for_routed(now().layers);
     mark(GATE_UP_CHOOSE);
-    const Row row = Row::of<GATE_UP>(shared.plan);
-    const int slot = min(row.tile / GATE_UP_TILES, USED - 1), at = row.global() % (2 * FFN);
     const size_t expert = (size_t)layer * EXPERTS + shared.supplied.chosen.experts[slot];
     const float bias = EXPERT_BIASES ? params.gate_up_bias[expert * 2 * FFN + at] : 0.f;
-    const float scale = LEVELS ? params.gate_up_scale[layer * 2 * FFN + at] : 1.f;
-    multiply_scaled<GATE_UP, GateUpPack>();
+    multiply_scaled<GATE_UP, GateUpPack>(work);
     mark(GATE_UP_PRODUCT);
-    const float value = row.real ? shared.sums.row<GATE_UP>(shared.plan, row) * shared.unit * scale + bias : 0.f;
+    const float value = row.real ? shared.sums.row<GATE_UP>(places, row) * shared.unit * scale + bias : 0.f;
     const float up = __shfl_down_sync(~0u, value, 1);
     const u32 inner = inner_half(activate(value, up)), next = __shfl_down_sync(~0u, inner, 2);
     if (row.real && at % 4 == 0) tell_word(&params.inner[slot * FFN + at / 2], tag.put_halves(inner | next << 16));
@@ -403,14 +406,16 @@ __noinline__ __device__ void down() {
         biases[i] = EXPERT_BIASES && row.real ? params.down_bias[expert * HIDDEN + row.global()] : 0.f;
     }
     const float scale = LEVELS && row.real ? params.down_scale[layer * HIDDEN + row.global()] : 1.f;
+    const auto places = TileSums::places<DOWN>(shared.plan, row);
+    Work work(DownPack(), shared.plan.warp(DOWN), shared.supplied);
     stage_inner(tag);
     mark(DOWN_INPUT);
-    multiply_scaled<DOWN, DownPack, USED>([](int row) { return shared.scratch.inner.at(row % USED); },
+    multiply_scaled<DOWN, DownPack, USED>(work, [](int row) { return shared.scratch.inner.at(row % USED); },
                                           [&](int row) { return ROUTED ? chosen.shares[row % USED] : 1.f; });
     mark(DOWN_PRODUCT);
     float sum = 0.f;
     if (row.real) {
-        sum = shared.sums.row<DOWN>(shared.plan, row) * (INNER_UNIT * scale);
+        sum = shared.sums.row<DOWN>(places, row) * (INNER_UNIT * scale);
 #pragma unroll
         for (int i = 0; i < USED; i++) sum += row.part == 0 ? chosen.shares[i] * biases[i] : 0.f;
     }
@@ -454,7 +459,7 @@ __device__ inline Best multiply_head(float unit, u32 step) {
     float scale = params.head_scale[min(range.begin / HeadPack::GROUPS, HEAD_TILES - 1) * TILE_ROWS + in_tile];
     Best best;
     Pieces pieces(shared.supplied);
-    product_rows<HeadPack>(pieces, range, shared.scratch.vector.values[0], shared.zeros, [&](int tile, float2 sum) {
+    product_rows<HeadPack>(pieces, range, shared.scratch.vector.values[0], [&](int tile, float2 sum) {
         const int row = tile * TILE_ROWS + in_tile;
         const float logit = (lane.t % 2 == 0 ? sum.x : sum.y) * unit * scale;
         scale = params.head_scale[min(tile + 1, HEAD_TILES - 1) * TILE_ROWS + in_tile]; // asked for a tile ahead
@@ -485,7 +490,7 @@ __device__ inline Best screen_head(float unit, float reach, u32 counted) {
     if (threadIdx.x == 0) found.count = 0;
     float scale = params.head_scale[min(range.begin / HeadPack::GROUPS, HEAD_TILES - 1) * TILE_ROWS + in_tile];
     Pieces pieces(shared.supplied);
-    product_rows<CoarsePack>(pieces, range, found.vector.values[0], shared.zeros, [&](int tile, float2 sum) {
+    product_rows<CoarsePack>(pieces, range, found.vector.values[0], [&](int tile, float2 sum) {
         const float logit = (lane.t % 2 == 0 ? sum.x : sum.y) * unit * scale, off = reach * fabsf(scale);
         scale = params.head_scale[min(tile + 1, HEAD_TILES - 1) * TILE_ROWS + in_tile];
         if (lane.t < 2) found.upper[tile * TILE_ROWS + in_tile - first_row] = logit + off;
@@ -589,7 +594,6 @@ __noinline__ __device__ bool head() {
 }
 
 __device__ inline void prepare_block(const Start& start) {
-    if (threadIdx.x < sizeof(shared.zeros)) shared.zeros[threadIdx.x] = 0;
     if (threadIdx.x < USED) shared.supplied.chosen.experts[threadIdx.x] = threadIdx.x, shared.supplied.chosen.shares[threadIdx.x] = 1.f;
     if (threadIdx.x == 0) shared.marked = 0, shared.supplied.routed = shared.supplied.begun = shared.supplied.over = 0, shared.supplied.start = start;
     if (threadIdx.x < WARPS) {

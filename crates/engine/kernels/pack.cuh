@@ -142,6 +142,13 @@ __host__ __device__ constexpr int block_tiles_max(Stage stage) { return touched(
 __host__ __device__ constexpr int warp_tiles_max(Stage stage) {
     return touched(div_up(block_groups_max(stage), WARPS), tile_groups(stage));
 }
+// Warps of a block that have groups of one tile at most.
+__host__ __device__ constexpr int tile_warps_max(Stage stage) {
+    const int of_block = stage == GATE_UP ? stage_tiles(stage) / GRID * tile_groups(stage) : stage_groups(stage) / GRID;
+    const int of_warp = of_block / WARPS; // at least
+    const int most = of_warp == 0 ? WARPS : touched(tile_groups(stage), of_warp);
+    return most < 2 ? 2 : most < WARPS ? most : WARPS;
+}
 template <class Of> __host__ __device__ constexpr int most_of_stages(Of of) {
     int most = 0;
     for (int stage = QKV; stage < HEAD; stage++) most = of((Stage)stage) > most ? of((Stage)stage) : most;

@@ -23,18 +23,21 @@ struct Lane {
 // ones, for even and odd columns; of f16 they are the 32 values.
 struct Staged {
     const u8* at;
-    int stride; // bytes from group to group
+    bool mine;
 
-    __device__ Staged(const u8* vector, const u8* zeros, Lane lane, int odd_column) {
-        const bool mine = lane.t == lane.g / 2;
-        at = mine ? vector + lane.t * 64 + lane.g % 2 * odd_column : zeros;
-        stride = mine ? GROUP_BLOCKS * 64 : 0;
-    }
-    // The lane's part of its block.
+    __device__ Staged(const u8* vector, Lane lane, int odd_column)
+        : at(vector + lane.t * 64 + lane.g % 2 * odd_column), mine(lane.t == lane.g / 2) {}
+
+    // The lane's part of its block, if it has one: the others keep the zeros of `clear`, which would take as long to read.
     template <int WORDS4> __device__ void load(int group, uint4 (&x)[WORDS4]) const {
-        const uint4* from = (const uint4*)(at + group * stride);
+        const uint4* from = (const uint4*)(at + group * (GROUP_BLOCKS * 64));
 #pragma unroll
-        for (int i = 0; i < WORDS4; i++) x[i] = from[i];
+        for (int i = 0; i < WORDS4; i++)
+            if (mine) x[i] = from[i];
+    }
+    template <int WORDS4> static __device__ void clear(uint4 (&x)[WORDS4]) {
+#pragma unroll
+        for (int i = 0; i < WORDS4; i++) x[i] = make_uint4(0, 0, 0, 0);
     }
 };
 
@@ -100,10 +103,12 @@ __device__ inline float2 over_lanes(float2 sum) {
 // Multiplies this warp's pieces of a matrix whose rows have one scale. Calls `finish(tile, sums)` where a tile's or the warp's
 // pieces end.
 template <class P, class Finish>
-__device__ inline void product_rows(Pieces& pieces, Range range, const u8* vector, const u8* zeros, Finish finish) {
+__device__ inline void product_rows(Pieces& pieces, Range range, const u8* vector, Finish finish) {
     using Rows = HeldRows<typename P::Format>;
     const Lane lane;
-    const Staged staged(vector, zeros, lane, 32);
+    const Staged staged(vector, lane, 32);
+    uint4 x[2], y[2];
+    Staged::clear(x), Staged::clear(y);
     int tile = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
     int d[4] = {0, 0, 0, 0};
     for (int left = range.end - range.begin; left > 0;) {
@@ -111,7 +116,6 @@ __device__ inline void product_rows(Pieces& pieces, Range range, const u8* vecto
         const bool last = group + count == P::GROUPS;
         const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
         Rows first, second;
-        uint4 x[2], y[2];
         staged.load(group, x);
         if (P::PAIRS && count == 2) {
             staged.load(group + 1, y);
@@ -218,8 +222,8 @@ template <> struct Held<Levels4> {
     static __device__ void step(u32 top, u32 bottom, uint4 x, float (&d)[4], float (&e)[4]) {
         constexpr u32 LOW = 0x000F000Fu, HIGH = 0x00F000F0u;
         const u32 next_top = top >> 8, next_bottom = bottom >> 8;
-        mma_f16(d, top & LOW, bottom & LOW, next_top & LOW, next_bottom & LOW, x.x, x.z);
-        mma_f16(e, top & HIGH, bottom & HIGH, next_top & HIGH, next_bottom & HIGH, x.y, x.w);
+        mma_f16(d, top & LOW, bottom & LOW, next_top & LOW, next_bottom & LOW, x.x, x.y);
+        mma_f16(e, top & HIGH, bottom & HIGH, next_top & HIGH, next_bottom & HIGH, x.z, x.w);
     }
     __device__ void times(const uint4 (&x)[4], float block_sum, float2& sum) const {
         float d[4] = {0.f, 0.f, 0.f, 0.f}, e[4] = {0.f, 0.f, 0.f, 0.f};
@@ -243,20 +247,20 @@ template <> struct Held<Levels8> {
         levels.load(group, lane, blocks);
         scales.load(group + blocks * 512, lane, blocks);
     }
-    static __device__ void step(u32 top, u32 bottom, u32 x0, u32 x1, float (&d)[4]) {
+    static __device__ void step(u32 top, u32 bottom, u32 next_top, u32 next_bottom, uint4 x, float (&d)[4]) {
         const u32 first = 0x4140, second = 0x4342; // bytes with zeros between them
-        mma_f16(d, __byte_perm(top, 0, first), __byte_perm(bottom, 0, first), __byte_perm(top, 0, second),
-                __byte_perm(bottom, 0, second), x0, x1);
+        mma_f16(d, __byte_perm(top, 0, first), __byte_perm(bottom, 0, first), __byte_perm(next_top, 0, first),
+                __byte_perm(next_bottom, 0, first), x.x, x.y);
+        mma_f16(d, __byte_perm(top, 0, second), __byte_perm(bottom, 0, second), __byte_perm(next_top, 0, second),
+                __byte_perm(next_bottom, 0, second), x.z, x.w);
     }
     __device__ void times(const uint4 (&x)[4], float block_sum, float2& sum) const {
         float d[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const uint4 top = levels.w[0][i], bottom = levels.w[1][i];
-            step(top.x, bottom.x, x[2 * i].x, x[2 * i].y, d);
-            step(top.y, bottom.y, x[2 * i].z, x[2 * i].w, d);
-            step(top.z, bottom.z, x[2 * i + 1].x, x[2 * i + 1].y, d);
-            step(top.w, bottom.w, x[2 * i + 1].z, x[2 * i + 1].w, d);
+            step(top.x, bottom.x, top.y, bottom.y, x[2 * i], d);
+            step(top.z, bottom.z, top.w, bottom.w, x[2 * i + 1], d);
         }
         scales.add(d[0], d[2], block_sum, sum);
     }
@@ -268,26 +272,44 @@ struct Vector16 {
     const float* sums;
 };
 
+// Has a value worked out here, before the warp waits for its input, and not where it is used.
+template <class T> __device__ inline void settle(T& value) { asm volatile("" : "+r"(value)); }
+
+// What a warp multiplies of a matrix: its groups, and where the first of them lies.
+struct Work {
+    Range range;
+    int row, group;
+    Pieces pieces;
+
+    template <class P> __device__ Work(P, Range range, Supplied& at)
+        : range(range), row(range.begin / P::GROUPS), group(range.begin % P::GROUPS), pieces(at) {
+        settle(row), settle(group), settle(pieces.used), settle(pieces.slot), settle(pieces.parity);
+        settle(this->range.begin), settle(this->range.end);
+    }
+};
+
 // Multiplies this warp's pieces of matrices whose blocks have scales. `ROWS` rows of groups, one an expert, make up a tile of
-// sums; `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum.
-template <class P, int ROWS, class Vector, class Weight, class Finish>
-__device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zeros, Vector vector, Weight weight, Finish finish) {
+// sums; `vector(row)` is what a row of groups is multiplied with, `weight(row)` its part in the sum. `PAIRS`: pieces may be two groups.
+template <class P, int ROWS, bool PAIRS, class Vector, class Weight, class Finish>
+__device__ inline void product_scaled(Work& work, Vector vector, Weight weight, Finish finish) {
     using Lanes = Held<typename P::Format>;
     const Lane lane;
-    int row = range.begin / P::GROUPS, group = range.begin % P::GROUPS;
+    Pieces& pieces = work.pieces;
+    int row = work.row, group = work.group;
     float2 sum = {0.f, 0.f};
-    for (int left = range.end - range.begin; left > 0;) {
-        const int count = P::piece_groups(group, left);
+    uint4 x[4];
+    Staged::clear(x);
+    for (int left = work.range.end - work.range.begin; left > 0;) {
+        const int count = PAIRS ? P::piece_groups(group, left) : 1;
         const bool last = group + count == P::GROUPS;
         const int blocks = last ? P::TAIL_BLOCKS : GROUP_BLOCKS; // in the piece's last group
         const Vector16 input = vector(row);
-        const Staged staged(input.values, zeros, lane, 0);
+        const Staged staged(input.values, lane, 0);
         const float* block_sums = input.sums + group * GROUP_BLOCKS + lane.t;
         const u8* slot = pieces.use();
         float2 part = {0.f, 0.f};
-        uint4 x[4], y[4];
         Lanes first;
-        if (P::PAIRS && count == 2) {
+        if (PAIRS && count == 2) {
             constexpr bool WHOLE = P::GROUPS % 2 != 0; // the tail is never the second of two
             Lanes second;
             first.load(slot, lane, GROUP_BLOCKS);
@@ -295,8 +317,8 @@ __device__ inline void product_scaled(Pieces& pieces, Range range, const u8* zer
             pieces.release();
             staged.load(group, x);
             first.times(x, block_sums[0], part);
-            staged.load(group + 1, y);
-            second.times(y, block_sums[GROUP_BLOCKS], part);
+            staged.load(group + 1, x);
+            second.times(x, block_sums[GROUP_BLOCKS], part);
         } else {
             first.load(slot, lane, blocks);
             pieces.release();
@@ -334,17 +356,35 @@ struct TileSums {
         if (lane_id() < TILE_ROWS) sums[STAGE % 2][warp_id()][0][lane_id()] = 0.f;
     }
 
-    // A row's sum over all warps, in their order.
-    template <Stage STAGE> __device__ float row(const Plan& plan, const Row& row) const {
+    // Where a row's sums will be: that of the first warp, and which warps have others.
+    struct Places {
+        int own, first, last;
+        u32 wanted;
+    };
+    template <Stage STAGE> __device__ static Places places(const Plan& plan, const Row& row) {
         const TileWarps warps = plan.tiles[STAGE][row.index];
+        Places places = {(warps.first * TILES + warps.place) * TILE_ROWS + row.in_tile, warps.first, warps.last,
+                         (2u << warps.last) - (2u << warps.first)};
+        settle(places.own), settle(places.first), settle(places.last), settle(places.wanted);
+        return places;
+    }
+
+    // A row's sum over all warps, in their order.
+    template <Stage STAGE> __device__ float row(const Places& warps, const Row& row) const {
         const auto& of_warps = sums[STAGE % 2];
-        float sum = of_warps[warps.first][warps.place][row.in_tile];
-        if (warps.first == warps.last) return sum;
-        float others[WARPS - 1]; // all asked for at once
+        float sum = of_warps[0][0][warps.own];
+        // All are asked for at once. Where there may be many, each warp has a fixed place and a bit.
+        constexpr int MOST = tile_warps_max(STAGE);
+        constexpr bool FEW = MOST <= WARPS / 3;
+        constexpr int OTHERS = (FEW ? MOST : WARPS) - 1;
+        float others[OTHERS];
 #pragma unroll
-        for (int i = 0; i < WARPS - 1; i++) others[i] = of_warps[min(warps.first + 1 + i, WARPS - 1)][0][row.in_tile];
+        for (int i = 0; i < OTHERS; i++) others[i] = of_warps[FEW ? min(warps.first + 1 + i, WARPS - 1) : 1 + i][0][row.in_tile];
 #pragma unroll
-        for (int i = 0; i < WARPS - 1; i++) sum += warps.first + 1 + i <= warps.last ? others[i] : 0.f;
+        for (int i = 0; i < OTHERS; i++) {
+            const bool has = FEW ? warps.first + 1 + i <= warps.last : warps.wanted >> (1 + i) & 1u;
+            sum += has ? others[i] : 0.f;
+        }
         return sum;
     }
 };

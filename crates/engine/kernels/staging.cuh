@@ -90,9 +90,10 @@ struct Values {
 };
 
 // Stores values as f16 at place `index * VALUES` of a staged vector, and the sum of each block's as they are stored. Whole
-// warps call it, for consecutive places.
+// warps call it, for consecutive places. Of levels' values the two middle pairs change places, so that an instruction's two
+// registers are neighbours where they are loaded (product.cuh).
 __device__ inline void stage_halves(u8* vector, float* sums, int index, uint4 halves, bool real) {
-    if (real) ((uint4*)vector)[index] = halves;
+    if (real) ((uint4*)vector)[index] = LEVELS ? make_uint4(halves.x, halves.z, halves.y, halves.w) : halves;
     if constexpr (!LEVELS) return;
     const u32 words[4] = {halves.x, halves.y, halves.z, halves.w};
     float sum = 0.f;

@@ -143,9 +143,9 @@ impl Shape {
         let piece =
             2 * if self.gpt_oss { Packing::Mxfp4 } else { Packing::Levels4 }.bytes(TILE_ROWS, GROUP_COLS);
         let group = self.heads / self.kv_heads.max(1);
-        let queries = 9 * 4 * self.head_dim;
+        let (queries, key) = (9 * 4 * self.head_dim, 4 * self.head_dim);
         let attended = if self.gpt_oss { 0 } else { staged(self.q_rows()) };
-        let attention = (WARPS + 1) * (group * (2 * self.head_dim + 16) + 64) + queries.max(attended);
+        let attention = (WARPS + 1) * (group * (2 * self.head_dim + 16) + 64) + queries.max(attended) + key;
         let vector = staged(self.hidden.max(self.q_rows()));
         let head = vector + 6 * (self.vocab.div_ceil(TILE_ROWS).div_ceil(self.grid.max(1)) * TILE_ROWS);
         let scratch = head.max(self.used * staged(self.ffn)).max(attention);
