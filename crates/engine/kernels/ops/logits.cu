@@ -1,6 +1,6 @@
 // What the host has to know of logits to choose a token, so that they need not travel.
 
-constexpr int BEST_PARTS = 64; // of a row
+constexpr int BEST_PARTS = 32; // of a row
 constexpr int BEST_THREADS = 256;
 
 // A logit as a number in the order of the floats, above all others if it is none; and a token so that the first of equals

@@ -23,6 +23,18 @@ __device__ inline void write_prepared(const Prepared& to, Columns columns, float
     if (threadIdx.x == 0) to.factors[blockIdx.x * RANGES + blockIdx.y] = power_of_two(-exponent);
 }
 
+// Rows of a table of f16, eight columns a thread: `width` is whole eights.
+extern "C" __global__ void embed(const u32* tokens, const u16* table, int width, float* x) {
+    begin_kernel();
+    const int row = blockIdx.x, c = 8 * (blockIdx.y * blockDim.x + threadIdx.x);
+    if (c >= width) return;
+    const uint4 eight = *(const uint4*)(table + (u64)tokens[row] * width + c);
+    const u32 pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+    float2* out = (float2*)(x + (u64)row * width + c);
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = {f16_to_f32(pairs[i]), f16_to_f32(pairs[i] >> 16)};
+}
+
 // x or, with weights, x / rms(x) * weight. Row i is row `list[i]` of x where there is a list.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     prepare(const float* x, int x_stride, const int* list, const float* weight, float eps, int width, Prepared to) {

@@ -11,7 +11,7 @@ constexpr int SCREEN_THREADS = 512;
 constexpr int SCREEN_WARPS = SCREEN_THREADS / LANES;
 constexpr int SCREEN_AT_ONCE = 5;            // units of rounded rows that a warp asks for together
 constexpr int SCREEN_AHEAD = 5 * SCREEN_AT_ONCE; // that it asks for first: so many may be read past the end
-constexpr int LOOK_TOKENS = 4096; // that are looked at between two barriers
+constexpr int LOOK_TOKENS = 8192; // that are looked at between two barriers
 
 struct Screen {
     Weights head;        // as it is
@@ -30,7 +30,8 @@ struct Reach {
     float scale, middle, off;
 };
 
-// Rows with one power of two for all of each: their ranges are shared out among the warps.
+// Rows with one power of two for all of each: their ranges are shared out among the warps. Of each eight columns the two middle pairs
+// change places, so that what one instruction takes lies together.
 struct Staging {
     float2 of_ranges[2 * 8][RANGES]; // sums, and of squares
 
@@ -48,7 +49,8 @@ struct Staging {
                 const float a = f16_to_f32(four.x) * own, b = f16_to_f32(four.x >> 16) * own;
                 const float d = f16_to_f32(four.y) * own, e = f16_to_f32(four.y >> 16) * own;
                 sum += (a + b) + (d + e), squares = fmaf(a, a, fmaf(b, b, fmaf(d, d, fmaf(e, e, squares))));
-                *(uint2*)(to + row * stride + c) = {pack_f16(a, b), pack_f16(d, e)};
+                u32* eight = (u32*)(to + row * stride + c / 8 * 8);
+                eight[c % 8 / 4] = pack_f16(a, b), eight[2 + c % 8 / 4] = pack_f16(d, e);
             }
             sum = warp_sum(sum), squares = warp_sum(squares);
             if (lane_id() == 0) of_ranges[row][range] = {sum, squares};
@@ -81,8 +83,8 @@ template <int N> struct CoarseSums {
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 const uint4 in = half ? input[n].high : input[n].low;
-                multiply_add(first[n], low & FIRST, high & FIRST, low >> 8 & FIRST, high >> 8 & FIRST, in.x, in.z);
-                multiply_add(second[n], low & SECOND, high & SECOND, low >> 8 & SECOND, high >> 8 & SECOND, in.y, in.w);
+                multiply_add(first[n], low & FIRST, high & FIRST, low >> 8 & FIRST, high >> 8 & FIRST, in.x, in.y);
+                multiply_add(second[n], low & SECOND, high & SECOND, low >> 8 & SECOND, high >> 8 & SECOND, in.z, in.w);
             }
         }
     }
@@ -205,20 +207,20 @@ template <class Format> __device__ inline void multiply_gathered(const Screen& s
 }
 
 // The tokens of a list, 16 at a time; the largest rank of those that a thread has added up.
-template <class Format> __device__ inline u64 look_at(const Screen& s, int row, const int* tokens, int count) {
+template <class Format> __device__ inline u64 look_at(const Screen& s, int row, int before, const u16* tokens, int count) {
     __shared__ float sums[RANGES][TILE_ROWS];
     const int g = lane_id() / 4, last = count - 1;
     u64 largest = 0;
 #pragma unroll 1
     for (int first = 0; first < count; first += TILE_ROWS) {
-        multiply_gathered<Format>(s, row, {tokens[min(first + g, last)], tokens[min(first + g + 8, last)]}, sums[warp_id()]);
+        multiply_gathered<Format>(s, row, {before + tokens[min(first + g, last)], before + tokens[min(first + g + 8, last)]}, sums[warp_id()]);
         __syncthreads();
         if (threadIdx.x < min(TILE_ROWS, count - first)) {
             float total = 0;
             for (int range = 0; range < RANGES; range++) {
                 total = fmaf(sums[range][threadIdx.x], s.x.factors[row * RANGES + range], total);
             }
-            largest = max(largest, rank_of(total * s.head.factor, tokens[first + threadIdx.x]));
+            largest = max(largest, rank_of(total * s.head.factor, before + tokens[first + threadIdx.x]));
         }
         __syncthreads();
     }
@@ -227,7 +229,8 @@ template <class Format> __device__ inline u64 look_at(const Screen& s, int row, 
 
 // The likeliest token of a part of a row, by as many warps as there are ranges.
 template <class Format> __device__ void screen_look(const Screen& s) {
-    __shared__ int tokens[LOOK_TOKENS], count;
+    __shared__ u16 tokens[LOOK_TOKENS];
+    __shared__ int count;
     begin_kernel();
     const int row = blockIdx.y, vocab = s.head.rows;
     const int begin = (u64)vocab * blockIdx.x / BEST_PARTS, end = (u64)vocab * (blockIdx.x + 1) / BEST_PARTS;
@@ -239,14 +242,12 @@ template <class Format> __device__ void screen_look(const Screen& s) {
     for (int first = begin; first < end; first += LOOK_TOKENS) {
         if (threadIdx.x == 0) count = 0;
         __syncthreads();
-#pragma unroll
-        for (int i = 0; i < LOOK_TOKENS; i += RANGES * LANES) {
-            const int token = first + i + threadIdx.x;
-            // What is no number is looked at too.
-            if (token < end && !(uppers[token] < bound)) tokens[atomicAdd(&count, 1)] = token;
+#pragma unroll 8
+        for (int i = threadIdx.x; i < min(LOOK_TOKENS, end - first); i += RANGES * LANES) {
+            if (!(uppers[first + i] < bound)) tokens[atomicAdd(&count, 1)] = i; // what is no number is looked at too
         }
         __syncthreads();
-        largest = max(largest, look_at<Format>(s, row, tokens, count));
+        largest = max(largest, look_at<Format>(s, row, first, tokens, count));
         __syncthreads();
     }
     largest = warp_max(largest); // the first warp has them all

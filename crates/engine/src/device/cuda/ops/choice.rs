@@ -10,7 +10,7 @@ use crate::limits::BATCH_LOGIT_ROWS_MAX;
 use crate::sample::{CHUNK, Change, Chunk};
 use cudarc::driver::result;
 
-pub const PARTS: usize = 64; // of a row: each has its likeliest
+pub const PARTS: usize = 32; // of a row: each has its likeliest
 const BEST_THREADS: usize = 256;
 const WEIGH_THREADS: usize = 256;
 const WEIGH_CHUNKS: usize = 16; // of a block

@@ -243,6 +243,7 @@ pub struct Screening {
 
 pub struct Kernels {
     pub products: [Products; 4], // by `Layout`
+    pub embed: Kernel,
     pub prepare: Kernel,
     pub activate: Kernel,
     pub mix: Kernel,
@@ -405,6 +406,7 @@ impl Kernels {
         let [a, b, c, d] = Layout::ALL;
         Ok(Kernels {
             products: [products(a)?, products(b)?, products(c)?, products(d)?],
+            embed: find("embed")?,
             prepare: find("prepare")?,
             activate: find("activate")?,
             mix: find("mix")?,

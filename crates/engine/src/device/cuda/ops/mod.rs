@@ -9,7 +9,9 @@ mod attend;
 mod blend;
 mod buffer;
 mod choice;
+mod embed;
 mod few;
+mod head;
 mod held;
 mod kernels;
 pub(crate) mod layout;
@@ -45,12 +47,11 @@ use alone::Alone;
 use attend::Cache;
 use buffer::Pinned;
 use choice::Choice;
-use cudarc::driver::result;
 use kernels::{AttentionKernels, Grid, Kernels, arg};
 use layout::TILE_ROWS;
 use made_up::Maker;
 use owed::Owed;
-use prepare::{Prepared, Source, ranges};
+use prepare::{Prepared, ranges};
 use product::{Input, Rows, Target, multiply};
 use replay::Replay;
 use scratch::Scratch;
@@ -220,23 +221,6 @@ impl Cuda {
         Ok(())
     }
 
-    fn try_embed(&mut self, table: &Tensor, batch: &Batch, x: &mut Buffer) -> Result<(), CudaError> {
-        let (rows, width) = (batch.rows(), x.width);
-        // `begin` waited for the host's rows of the batch before.
-        if self.embedded.as_ref().is_none_or(|held| held.values().len() < rows * width) {
-            self.embedded = Some(Pinned::new(&self.card, rows * width)?);
-        }
-        let Some(held) = &mut self.embedded else { return Ok(()) };
-        let values = &mut held.values_mut()[..rows * width];
-        for (values, &token) in values.chunks_exact_mut(width).zip(&batch.tokens) {
-            table.row_f32(token as usize % table.rows(), values); // a made-up table has a few rows only
-        }
-        // SAFETY: x has these rows; the host's memory is not written before the stream is done.
-        unsafe { result::memcpy_htod_async(x.write_on_card(), values, self.card.stream.cu_stream()) }
-            .doing("copying to the card")?;
-        self.replay.inputs_are_there(&self.card)
-    }
-
     fn try_gate_up(
         &mut self,
         w: &Mlp<Cuda>,
@@ -322,37 +306,6 @@ impl Cuda {
             return Ok(());
         }
         self.product(matrix, inputs, rows, bias, out, true)
-    }
-
-    fn try_head(
-        &mut self,
-        w: &Head<Cuda>,
-        x: &Buffer,
-        batch: &Batch,
-        logits: &mut Buffer,
-    ) -> Result<(), CudaError> {
-        self.settle()?;
-        let (address, _) = x.read_on_card(&self.card)?;
-        let list = self.step.as_ref().map_or(0, Step::logit_rows);
-        let count = batch.logit_rows.len();
-        // A part of a prompt: the kernels take one row at least.
-        if count == 0 {
-            return Ok(());
-        }
-        let norm = Cuda::norm(&w.norm);
-        let out = logits.write_on_card();
-        if self.screens(batch) {
-            let inputs =
-                self.prepare(&Source { x: address, stride: x.width, list, count, width: x.width, norm })?;
-            self.find_screened(inputs, out, count)?;
-            return self.owe_logits(count, out);
-        }
-        if !self.few_head(w, x, (list, count), out)? {
-            let source = Source { x: address, stride: x.width, list, count, width: x.width, norm };
-            let inputs = self.prepare(&source)?;
-            self.product(&w.matrix, inputs, count, None, out, false)?;
-        }
-        self.find_best(out, logits.width, count)
     }
 
     fn try_begin(&mut self, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {

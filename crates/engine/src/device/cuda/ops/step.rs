@@ -7,11 +7,12 @@ use crate::limits::{BATCH_SEQUENCES_MAX, KV_BLOCK_TOKENS};
 use crate::model::config::{Rope, RopePairs};
 use cudarc::driver::result;
 
-/// Words on the card, each section at a place of its own that does not change.
+/// Words on the card, each section at a place that is the same for all batches of so many rows.
 pub struct Step {
     host: Pinned,
     card: Bytes,
     rows_max: usize,
+    rows: usize,       // of the batch
     half: usize,       // head_dim / 2
     blocks_max: usize, // words for block tables
     pub adjacent: bool,
@@ -28,11 +29,12 @@ pub const CHUNK_TOKENS: usize = 128;
 
 impl Step {
     pub fn new(card: &Card, rows_max: usize, half: usize, blocks_max: usize) -> Result<Step, CudaError> {
-        let words = SPANS_WORDS + 3 * rows_max + 2 * rows_max * half + blocks_max;
+        let words = SPANS_WORDS + 4 * rows_max + 2 * rows_max * half + blocks_max;
         Ok(Step {
             host: Pinned::new(card, words)?,
             card: card.zeros(words * 4)?,
             rows_max,
+            rows: 0,
             half,
             blocks_max,
             adjacent: false,
@@ -60,12 +62,16 @@ impl Step {
         self.places_at() + self.rows_max
     }
 
-    fn angles_at(&self) -> usize {
+    fn tokens_at(&self) -> usize {
         self.logit_rows_at() + self.rows_max
     }
 
+    fn angles_at(&self) -> usize {
+        self.tokens_at() + self.rows_max
+    }
+
     fn blocks_at(&self) -> usize {
-        self.angles_at() + 2 * self.rows_max * self.half
+        self.angles_at() + 2 * self.rows * self.half
     }
 
     fn address(&self, word: usize) -> u64 {
@@ -88,6 +94,10 @@ impl Step {
         self.address(self.logit_rows_at())
     }
 
+    pub fn tokens(&self) -> u64 {
+        self.address(self.tokens_at())
+    }
+
     pub fn angles(&self) -> u64 {
         self.address(self.angles_at())
     }
@@ -99,11 +109,12 @@ impl Step {
     /// Brings a batch to the card. What the card still copies of the one before must be done.
     pub fn begin(&mut self, card: &Card, rope: &Rope, batch: &Batch) -> Result<(), CudaError> {
         self.adjacent = rope.pairs == RopePairs::Adjacent;
+        self.rows = batch.rows();
         let reach = |span: &crate::batch::Span| span.position + span.rows.len();
         let chunks = batch.spans.iter().map(reach).max().unwrap_or(0).div_ceil(CHUNK_TOKENS);
         self.chunks = in_steps(chunks);
         let (positions, places, logits) = (self.positions_at(), self.places_at(), self.logit_rows_at());
-        let (angles, blocks) = (self.angles_at(), self.blocks_at());
+        let (tokens, angles, blocks) = (self.tokens_at(), self.angles_at(), self.blocks_at());
         let words = self.host.values_mut();
         for (index, span) in batch.spans.iter().enumerate() {
             let of = [span.rows.start, span.rows.len(), span.position, span.blocks.start];
@@ -118,28 +129,28 @@ impl Step {
         }
         put(&mut words[positions..], batch.positions.iter().copied());
         put(&mut words[logits..], batch.logit_rows.iter().copied());
+        put(&mut words[tokens..], batch.tokens.iter().copied());
         put(&mut words[blocks..], batch.blocks.iter().copied());
-        let mut at = angles;
-        for &position in &batch.positions {
-            for frequency in &rope.frequencies {
-                let (sin, cos) = (position as f32 * frequency).sin_cos();
-                words[at] = cos * rope.magnitude;
-                words[at + 1] = sin * rope.magnitude;
-                at += 2;
+        for (row, &position) in batch.positions.iter().enumerate() {
+            let at = angles + 2 * row * self.half;
+            if row > 0 && position == batch.positions[row - 1] {
+                words.copy_within(at - 2 * self.half..at, at);
+            } else {
+                put_angles(&mut words[at..], rope, position);
             }
         }
-        self.upload(card, 0, at)?;
-        self.upload(card, blocks, blocks + batch.blocks.len())
-    }
-
-    fn upload(&self, card: &Card, from: usize, to: usize) -> Result<(), CudaError> {
-        if from == to {
-            return Ok(());
-        }
-        let words = &self.host.values()[from..to];
+        let words = &self.host.values()[..blocks + batch.blocks.len()];
         // SAFETY: both sides have these words, and live until the next batch begins.
-        unsafe { result::memcpy_htod_async(self.address(from), words, card.stream.cu_stream()) }
+        unsafe { result::memcpy_htod_async(self.card.address, words, card.stream.cu_stream()) }
             .doing("copying to the card")
+    }
+}
+
+/// Cosine and sine of each pair of dims.
+fn put_angles(to: &mut [f32], rope: &Rope, position: u32) {
+    for (to, frequency) in to.chunks_exact_mut(2).zip(&rope.frequencies) {
+        let (sin, cos) = (position as f32 * frequency).sin_cos();
+        (to[0], to[1]) = (cos * rope.magnitude, sin * rope.magnitude);
     }
 }
 

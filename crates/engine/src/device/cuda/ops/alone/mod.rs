@@ -112,6 +112,11 @@ impl Alone {
         self.weight_bytes + self.cache.len()
     }
 
+    /// (vocab, hidden) f16
+    pub fn embedding(&self) -> u64 {
+        self.params.embedding
+    }
+
     pub fn best(&self) -> Option<u32> {
         self.best
     }
