@@ -4,7 +4,6 @@ use super::attention::{
     Ahead, AttendChunk, Merge, Partial, RoundQueries, Scratch, TILE, TOGETHER, Tile, finish,
 };
 use super::cache::Cache;
-use super::cut::Cut;
 use super::memory::Shared;
 use super::simd::Isa;
 use super::{Buffer, Cpu};
@@ -22,7 +21,6 @@ pub struct AttendJob<'a> {
     pub batch: &'a Batch,
     pub cache: &'a Cache,
     pub isa: Isa,
-    pub cut: Cut, // of the products before and after
 }
 
 impl AttendJob<'_> {
@@ -76,23 +74,19 @@ impl AttendJob<'_> {
         self.batch.spans.iter().map(|span| own(span) * self.weights.kv_heads).sum()
     }
 
-    /// The tiles of a unit. One unit after the other has the same KV head, or, where threads have their own rows otherwise, the
-    /// same rows, the first ones first: then a thread reads the queries that it made, and what it writes it reads again.
+    /// The tiles of a unit.
     fn tiles_in(&self, mut unit: usize, together: usize) -> Range<usize> {
-        let (mut first, heads) = (0, self.weights.kv_heads);
+        let mut first = 0;
         for span in &self.batch.spans {
             let tiles = self.tiles_of(span);
             let units = tiles.div_ceil(together);
-            if unit < units * heads {
-                let (head, part) = match self.cut {
-                    Cut::Columns => (unit / units, unit % units),
-                    Cut::Rows => (unit % heads, units - 1 - unit / heads),
-                };
-                let (head, start) = (first + head * tiles, part * together);
+            if unit < units * self.weights.kv_heads {
+                let head = first + unit / units * tiles;
+                let start = unit % units * together;
                 return head + start..head + (start + together).min(tiles);
             }
-            unit -= units * heads;
-            first += tiles * heads;
+            unit -= units * self.weights.kv_heads;
+            first += tiles * self.weights.kv_heads;
         }
         first..first
     }
@@ -111,7 +105,7 @@ impl AttendJob<'_> {
     ) {
         let Scratch { queries, chunk: scratch, next: partial, totals } = scratch;
         let range = self.tiles_in(unit, together);
-        let (after, _) = self.tile(self.tiles_in((unit + 1) % self.units(together), together).start);
+        let (after, _) = self.tile(range.end % self.tiles());
         let count = range.len();
         let tiles: [_; TOGETHER] = std::array::from_fn(|i| self.tile(range.start + i.min(count - 1)));
         let tiles = &tiles[..count];

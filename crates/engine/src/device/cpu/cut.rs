@@ -49,23 +49,15 @@ impl Cut {
         })
     }
 
-    /// The rows and heads that a thread sees to. Of its own rows it takes one head after the other, and each thread begins with
-    /// another one: what several rows have side by side in one cache line would go to and fro between the threads.
-    pub fn heads(
-        self,
-        worker: Worker<'_>,
-        rows: usize,
-        heads: usize,
-    ) -> impl Iterator<Item = (usize, usize)> {
-        let own = self.rows(worker, rows);
-        let units = match self {
-            Cut::Columns => worker.share(rows * heads),
-            Cut::Rows => 0..own.len() * heads,
-        };
-        units.map(move |unit| match self {
-            Cut::Columns => (unit / heads, unit % heads),
-            Cut::Rows => (own.start + unit % own.len(), (unit / own.len() + worker.index) % heads),
-        })
+    /// A thread's even share of rows of so many parts each.
+    pub fn parts(self, worker: Worker<'_>, rows: usize, parts: usize) -> Range<usize> {
+        match self {
+            Cut::Columns => worker.share(rows * parts),
+            Cut::Rows => {
+                let own = worker.share(rows);
+                own.start * parts..own.end * parts
+            }
+        }
     }
 
     /// Waits until the other threads have computed what this one will read of theirs.
@@ -73,32 +65,6 @@ impl Cut {
         match self {
             Cut::Columns => worker.barrier(),
             Cut::Rows => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::pool::Pool;
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    #[test]
-    fn every_head_of_every_row_is_seen_to_once() {
-        let mut pool = Pool::new(2);
-        for cut in [Cut::Columns, Cut::Rows] {
-            for (rows, heads) in [(16, 3), (17, 1), (23, 8)] {
-                let seen: Vec<AtomicUsize> = (0..rows * heads).map(|_| AtomicUsize::new(0)).collect();
-                pool.run(|worker| {
-                    for (row, head) in cut.heads(worker, rows, heads) {
-                        seen[row * heads + head].fetch_add(1, Ordering::Relaxed);
-                    }
-                });
-                assert!(
-                    seen.iter().all(|seen| seen.load(Ordering::Relaxed) == 1),
-                    "{cut:?}, {rows} of {heads}"
-                );
-            }
         }
     }
 }

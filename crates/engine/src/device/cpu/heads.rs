@@ -63,21 +63,17 @@ impl Kernel for PlaceHeads<'_> {
             let head = self.cache.range_mut(self.at, POWERS_LEN + 2 * half_len).as_mut_ptr();
             let powers = head.cast::<u8>().add(self.token);
             let (keys, values) = (head.add(POWERS_LEN), head.add(POWERS_LEN + half_len));
-            *powers = place::<S>(self.k, |column, pair| {
-                keys.add(key_place(column, self.token)).cast::<[i16; 2]>().write(pair);
-            });
-            *powers.add(POWERS) = place::<S>(self.v, |column, pair| {
-                for (i, level) in pair.into_iter().enumerate() {
-                    *values.add(value_place(column + i, self.token, head_dim)) = level;
-                }
+            *powers = place::<S>(self.k, |column, level| *keys.add(key_place(column, self.token)) = level);
+            *powers.add(POWERS) = place::<S>(self.v, |column, level| {
+                *values.add(value_place(column, self.token, head_dim)) = level;
             });
         }
     }
 }
 
-/// Puts a key or a value into the cache, two columns at a time, and says which power of two its levels have.
+/// Puts a key or a value into the cache, and says which power of two its levels have.
 #[inline(always)]
-unsafe fn place<S: Simd>(values: &[f32], mut put: impl FnMut(usize, [i16; 2])) -> u8 {
+unsafe fn place<S: Simd>(values: &[f32], mut put: impl FnMut(usize, i16)) -> u8 {
     // SAFETY: whole vectors of values.
     unsafe {
         let power = power_for(largest_of::<S>(values));
@@ -85,8 +81,8 @@ unsafe fn place<S: Simd>(values: &[f32], mut put: impl FnMut(usize, [i16; 2])) -
         let mut levels = [0; LANES];
         for at in (0..values.len()).step_by(LANES) {
             store_levels::<S>(levels.as_mut_ptr(), S::load(values[at..].as_ptr()), inverse, LEVEL_MAX);
-            for (i, pair) in levels.as_chunks::<2>().0.iter().enumerate() {
-                put(at + 2 * i, *pair);
+            for (i, level) in levels.into_iter().enumerate() {
+                put(at + i, level);
             }
         }
         power

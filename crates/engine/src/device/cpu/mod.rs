@@ -333,16 +333,15 @@ impl Device for Cpu {
                 let product = base_product(&w.qkv, bias, prepare.run(worker, cut), own, output, false);
                 multiply(worker, isa, &w.qkv.parts, &product, cut);
                 cut.wait(worker);
-                for (row, head) in cut.heads(worker, rows, w.kv_heads) {
-                    place.run(row, head, values, cached, geometry);
+                for unit in cut.parts(worker, rows, w.kv_heads) {
+                    place.run(unit / w.kv_heads, unit % w.kv_heads, values, cached, geometry);
                 }
             }
         });
     }
 
     fn attend(&mut self, w: &Attention<Cpu>, qkv: &Buffer, batch: &Batch, cache: &Cache, out: &mut Buffer) {
-        let cut = Cut::of(self.pool.threads(), batch.rows(), &w.qkv.parts);
-        let job = AttendJob { weights: w, qkv, batch, cache, isa: self.isa, cut };
+        let job = AttendJob { weights: w, qkv, batch, cache, isa: self.isa };
         let (tiles, together) = (job.tiles(), job.together(self.pool.threads()));
         let units = job.units(together);
         let width = out.width;
