@@ -355,14 +355,17 @@ unsafe fn find_peaks<S: Simd>(scratch: &mut ChunkScratch, query: usize, seen: Ra
         scores[..seen.start].fill(f32::NEG_INFINITY);
         scores[seen.end..].fill(f32::NEG_INFINITY);
     }
-    for group in 0..GROUPS {
-        // SAFETY: a chunk is whole groups, and these are whole vectors.
-        unsafe {
-            let mut largest = S::splat(f32::NEG_INFINITY);
+    // SAFETY: a chunk is whole groups, and these are whole vectors.
+    unsafe {
+        let mut largest = [S::splat(f32::NEG_INFINITY); GROUPS];
+        for group in 0..GROUPS {
             for at in vectors_of(group) {
-                largest = S::max(largest, S::load(scores[at..].as_ptr()));
+                largest[group] = S::max(largest[group], S::load(scores[at..].as_ptr()));
             }
-            peaks[group] = S::largest(largest).ceil().max(NO_PEAK);
+        }
+        *peaks = S::largest_of_four(largest);
+        for peak in peaks {
+            *peak = peak.ceil().max(NO_PEAK);
         }
     }
 }
@@ -378,18 +381,24 @@ unsafe fn soften<S: Simd>(scratch: &mut ChunkScratch, query: usize) -> (f32, f32
         shares.fill(0);
         return (NO_PEAK, 0.0);
     }
-    // SAFETY: a chunk is whole groups, and these are whole vectors.
+    for group in 0..GROUPS {
+        factors[query][group] = power_between(peaks[group] - SHARE_BITS as f32, peak);
+    }
+    // SAFETY: a chunk is whole groups, and these are whole pairs of vectors.
     unsafe {
         let mut sum = S::splat(0.0);
         for group in 0..GROUPS {
             let shift = S::splat(SHARE_BITS as f32 - peaks[group]);
             let mut own = S::splat(0.0);
-            for at in vectors_of(group) {
-                let share = power_of_two::<S>(S::add(S::load(scores[at..].as_ptr()), shift));
-                S::store_i16(shares[at..].as_mut_ptr(), share);
-                own = S::fma(share, S::load(inverses[at..].as_ptr()), own);
+            for at in vectors_of(group).step_by(2) {
+                let mut pair = [shift; 2];
+                for i in 0..2 {
+                    let at = at + i * LANES;
+                    pair[i] = power_of_two::<S>(S::add(S::load(scores[at..].as_ptr()), shift));
+                    own = S::fma(pair[i], S::load(inverses[at..].as_ptr()), own);
+                }
+                S::store_pair_i16(shares[at..].as_mut_ptr(), pair);
             }
-            factors[query][group] = power_between(peaks[group] - SHARE_BITS as f32, peak);
             sum = S::fma(own, S::splat(factors[query][group]), sum);
         }
         (peak, S::sum(sum))

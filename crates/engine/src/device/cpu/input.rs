@@ -217,12 +217,11 @@ impl Kernel for PrepareRow<'_> {
         unsafe {
             let values = self.values::<S>();
             let first = self.row * self.prepare.cols + self.start;
-            for at in (0..values.len()).step_by(BLOCK) {
-                if small {
-                    let block = self.input.small.add((first + at) / BLOCK);
-                    block.cast_mut().write(small_levels::<S>(values[at..].as_ptr()));
-                }
-                if large && at % LARGE_BLOCK == 0 {
+            if small {
+                small_row::<S>(values, self.input.small.add(first / BLOCK).cast_mut());
+            }
+            if large {
+                for at in (0..values.len()).step_by(LARGE_BLOCK) {
                     let block = self.input.large.add((first + at) / LARGE_BLOCK);
                     large_levels::<S>(values[at..].as_ptr(), block.cast_mut());
                 }
@@ -258,22 +257,49 @@ impl PrepareRow<'_> {
     }
 }
 
-/// 32 values as levels with a scale of their own.
+/// Whole blocks of 32 values as levels, four at a time: what is found of one vector in many steps is found of four in a few more.
 #[inline(always)]
-unsafe fn small_levels<S: Simd>(values: *const f32) -> SmallLevels {
-    // SAFETY: 32 values.
+unsafe fn small_row<S: Simd>(values: &[f32], to: *mut SmallLevels) {
+    let blocks = values.len() / BLOCK;
+    let fours = blocks / 4 * 4;
+    // SAFETY: the caller owns as many levels.
     unsafe {
-        let halves = [S::load(values), S::load(values.add(LANES))];
-        let largest = S::largest(S::max(S::abs(halves[0]), S::abs(halves[1])));
-        let scale = largest / 127.0;
-        let (mut levels, mut sum) = ([0; BLOCK], S::splat(0.0));
-        for (i, half) in halves.into_iter().enumerate() {
-            let rounded = S::round(S::mul(half, S::splat(inverse(largest))));
-            S::store_i8(levels[i * LANES..].as_mut_ptr(), rounded);
-            sum = S::add(sum, rounded);
+        for block in (0..fours).step_by(4) {
+            small_levels::<S, 4>(values[block * BLOCK..].as_ptr(), to.add(block));
         }
-        let sum = S::sum(sum);
-        SmallLevels { levels, scale, sum: scale * sum, minus: -(sum as i32) }
+        for block in fours..blocks {
+            small_levels::<S, 1>(values[block * BLOCK..].as_ptr(), to.add(block));
+        }
+    }
+}
+
+/// `N` times 32 values, up to four times, each as levels with a scale of their own.
+#[inline(always)]
+unsafe fn small_levels<S: Simd, const N: usize>(values: *const f32, to: *mut SmallLevels) {
+    // SAFETY: so many values; the caller owns what is written.
+    unsafe {
+        let (mut halves, mut largest) = ([[S::splat(0.0); 2]; N], [S::splat(0.0); 4]);
+        for i in 0..N {
+            halves[i] = [S::load(values.add(i * BLOCK)), S::load(values.add(i * BLOCK + LANES))];
+            largest[i] = S::max(S::abs(halves[i][0]), S::abs(halves[i][1]));
+        }
+        let largest = S::largest_of_four(largest);
+        let mut sums = [S::splat(0.0); 4];
+        for i in 0..N {
+            let to = &mut *to.add(i);
+            for half in 0..2 {
+                let rounded = S::round(S::mul(halves[i][half], S::splat(inverse(largest[i]))));
+                S::store_i8(to.levels[half * LANES..].as_mut_ptr(), rounded);
+                sums[i] = S::add(sums[i], rounded);
+            }
+        }
+        // Sums of whole numbers, so that no order matters.
+        let sums = S::sum_of_four(sums);
+        for i in 0..N {
+            let scale = largest[i] / 127.0;
+            let to = &mut *to.add(i);
+            (to.scale, to.sum, to.minus) = (scale, scale * sums[i], -(sums[i] as i32));
+        }
     }
 }
 

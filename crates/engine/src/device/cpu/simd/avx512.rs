@@ -6,6 +6,33 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub struct Avx512;
 
+/// The lower words of the lanes of two vectors.
+const EVEN_WORDS: [u16; 32] = {
+    let mut words = [0; 32];
+    let mut i = 0;
+    while i < words.len() {
+        words[i] = 2 * i as u16;
+        i += 1;
+    }
+    words
+};
+
+/// Folds the lanes of each of four vectors. Every step has half as many lanes of each, and twice as many vectors' side by side.
+macro_rules! fold_four {
+    ($a:expr, $fold512:ident, $fold256:ident, $fold128:ident) => {{
+        let [a, b, c, d] = $a;
+        let ab = _mm512_castps_pd($fold512(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+        let cd = _mm512_castps_pd($fold512(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+        let (low, high) = (_mm512_unpacklo_pd(ab, cd), _mm512_unpackhi_pd(ab, cd));
+        let all = $fold512(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+        let half = $fold256(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps::<1>(all));
+        let quarter = $fold128(_mm256_castps256_ps128(half), _mm256_extractf128_ps::<1>(half));
+        let mut folded = [0.0; 4];
+        _mm_storeu_ps(folded.as_mut_ptr(), quarter);
+        folded
+    }};
+}
+
 // SAFETY: every method is a fixed sequence of AVX-512 instructions on its arguments.
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl Simd for Avx512 {
@@ -53,6 +80,18 @@ unsafe impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn store_i16(to: *mut i16, value: __m512) {
         unsafe { _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(value))) }
+    }
+    #[inline(always)]
+    unsafe fn store_pair_i16(to: *mut i16, values: [__m512; 2]) {
+        unsafe {
+            let low_words = _mm512_loadu_si512(EVEN_WORDS.as_ptr().cast());
+            let both = _mm512_permutex2var_epi16(
+                _mm512_cvtps_epi32(values[0]),
+                low_words,
+                _mm512_cvtps_epi32(values[1]),
+            );
+            _mm512_storeu_si512(to.cast(), both);
+        }
     }
     #[inline(always)]
     unsafe fn store_i8(to: *mut i8, value: __m512) {
@@ -106,6 +145,15 @@ unsafe impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn largest(a: __m512) -> f32 {
         unsafe { _mm512_reduce_max_ps(a) }
+    }
+
+    #[inline(always)]
+    unsafe fn largest_of_four(a: [__m512; 4]) -> [f32; 4] {
+        unsafe { fold_four!(a, _mm512_max_ps, _mm256_max_ps, _mm_max_ps) }
+    }
+    #[inline(always)]
+    unsafe fn sum_of_four(a: [__m512; 4]) -> [f32; 4] {
+        unsafe { fold_four!(a, _mm512_add_ps, _mm256_add_ps, _mm_add_ps) }
     }
 
     #[inline(always)]

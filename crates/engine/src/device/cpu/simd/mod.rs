@@ -43,6 +43,15 @@ pub unsafe trait Simd: Copy + 'static {
     unsafe fn store(to: *mut f32, value: Self::F);
     /// Rounds to nearest and keeps the low 16 bits of each lane.
     unsafe fn store_i16(to: *mut i16, value: Self::F);
+    /// As `store_i16`, the lanes of two vectors after each other.
+    #[inline(always)]
+    unsafe fn store_pair_i16(to: *mut i16, values: [Self::F; 2]) {
+        // SAFETY: passed on; there is room for both.
+        unsafe {
+            Self::store_i16(to, values[0]);
+            Self::store_i16(to.add(LANES), values[1]);
+        }
+    }
     /// Rounds to nearest and keeps the low byte of each lane.
     unsafe fn store_i8(to: *mut i8, value: Self::F);
 
@@ -60,6 +69,18 @@ pub unsafe trait Simd: Copy + 'static {
     unsafe fn scale_by_power(a: Self::F, n: Self::F) -> Self::F;
     unsafe fn sum(a: Self::F) -> f32;
     unsafe fn largest(a: Self::F) -> f32;
+    /// The largest lane of each vector.
+    #[inline(always)]
+    unsafe fn largest_of_four(a: [Self::F; 4]) -> [f32; 4] {
+        // SAFETY: registers only.
+        unsafe { [Self::largest(a[0]), Self::largest(a[1]), Self::largest(a[2]), Self::largest(a[3])] }
+    }
+    /// The sum of each vector's lanes, in any order.
+    #[inline(always)]
+    unsafe fn sum_of_four(a: [Self::F; 4]) -> [f32; 4] {
+        // SAFETY: registers only.
+        unsafe { [Self::sum(a[0]), Self::sum(a[1]), Self::sum(a[2]), Self::sum(a[3])] }
+    }
 
     unsafe fn zero_i() -> Self::I;
     unsafe fn load_i(from: *const u8) -> Self::I;
@@ -325,6 +346,40 @@ mod tests {
             }
             assert_eq!(isa.run(Exp::<true>(&[0.0; LANES])), [1.0; LANES]);
             assert!(isa.run(Exp::<true>(&[f32::NEG_INFINITY; LANES]))[0] <= 2e-38);
+        }
+    }
+
+    /// The largest lanes and the sums of four vectors, and two of these as words.
+    struct Four<'a>(&'a [[f32; LANES]; 4]);
+
+    impl Kernel for Four<'_> {
+        type Output = ([f32; 4], [f32; 4], [i16; 2 * LANES]);
+
+        #[inline(always)]
+        unsafe fn run<S: Simd>(self) -> Self::Output {
+            let mut words = [0; 2 * LANES];
+            // SAFETY: 16 values each, and room for 32 words.
+            unsafe {
+                let [a, b, c, d] = self.0.each_ref().map(|values| values.as_ptr());
+                let four = [S::load(a), S::load(b), S::load(c), S::load(d)];
+                S::store_pair_i16(words.as_mut_ptr(), [four[1], four[3]]);
+                (S::largest_of_four(four), S::sum_of_four(four), words)
+            }
+        }
+    }
+
+    #[test]
+    fn four_vectors_are_folded_and_two_stored_on_every_instruction_set() {
+        let four: [[f32; LANES]; 4] = std::array::from_fn(|i| {
+            std::array::from_fn(|lane| ((i * 977 + lane * 613) % 401) as f32 - 200.0)
+        });
+        let largest = four.map(|lanes| lanes.into_iter().fold(f32::MIN, f32::max));
+        let sums = four.map(|lanes| lanes.into_iter().sum());
+        for isa in Isa::available() {
+            let (got_largest, got_sums, words) = isa.run(Four(&four));
+            assert_eq!((got_largest, got_sums), (largest, sums), "{}", isa.name());
+            let want = four[1].iter().chain(&four[3]).map(|&value| value as i16);
+            assert!(words.into_iter().eq(want), "{}: {words:?}", isa.name());
         }
     }
 
