@@ -9,9 +9,9 @@ constexpr float SCREEN_MIDDLE = 7.5f; // the level that means 0
 constexpr float SCREEN_REACH = 8.0f * 0.2887f;
 constexpr int SCREEN_THREADS = 512;
 constexpr int SCREEN_WARPS = SCREEN_THREADS / LANES;
-constexpr int SCREEN_AT_ONCE = 5;            // units of rounded rows that a warp asks for together
+constexpr int SCREEN_AT_ONCE = 5;                // units of rounded rows that a warp asks for together
 constexpr int SCREEN_AHEAD = 5 * SCREEN_AT_ONCE; // that it asks for first: so many may be read past the end
-constexpr int LOOK_TOKENS = 8192; // that are looked at between two barriers
+constexpr int LOOK_TOKENS = 8192;                // that are looked at between two barriers
 
 struct Screen {
     Weights head;        // as it is
