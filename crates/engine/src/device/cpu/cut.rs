@@ -49,15 +49,21 @@ impl Cut {
         })
     }
 
-    /// A thread's even share of rows of so many parts each.
-    pub fn parts(self, worker: Worker<'_>, rows: usize, parts: usize) -> Range<usize> {
-        match self {
+    /// A thread's even share of rows of so many parts each: its rows of each part.
+    pub fn parts(
+        self,
+        worker: Worker<'_>,
+        rows: usize,
+        parts: usize,
+    ) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let own = match self {
             Cut::Columns => worker.share(rows * parts),
-            Cut::Rows => {
-                let own = worker.share(rows);
-                own.start * parts..own.end * parts
-            }
-        }
+            Cut::Rows => worker.share(rows),
+        };
+        (0..parts).map(move |part| {
+            let first = if self == Cut::Columns { part * rows } else { 0 };
+            (part, own.start.clamp(first, first + rows) - first..own.end.clamp(first, first + rows) - first)
+        })
     }
 
     /// Waits until the other threads have computed what this one will read of theirs.

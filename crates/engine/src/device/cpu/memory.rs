@@ -182,6 +182,13 @@ impl<'a, T> Shared<'a, T> {
         Shared(slice.as_mut_ptr(), slice.len(), PhantomData)
     }
 
+    /// Where a range begins, of which others may write other places meanwhile.
+    #[inline(always)]
+    pub fn place(&self, start: usize, len: usize) -> *mut T {
+        assert!(start <= self.1 && len <= self.1 - start);
+        self.0.wrapping_add(start)
+    }
+
     /// # Safety
     /// Nobody else may hold a part of the range that is written meanwhile.
     #[inline(always)]

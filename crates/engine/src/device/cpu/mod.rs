@@ -321,10 +321,10 @@ impl Device for Cpu {
             Prepare::new(isa, &mut self.inputs, &x.values, Rows::From(0), rows, x.width, norm, w.qkv.needs());
         let (bias, output) = (w.qkv_bias.as_deref(), qkv.output());
         let cut = Cut::of(self.pool.threads(), rows, &w.qkv.parts);
-        let place = Placement { weights: w, batch, angles: &self.angles, isa, width: qkv.width };
-        let values = Shared::new(&mut qkv.values);
-        let geometry = cache.geometry();
+        let (width, values, geometry) = (qkv.width, Shared::new(&mut qkv.values), cache.geometry());
         let cached = Shared::new(cache.data_mut());
+        let place =
+            Placement { weights: w, batch, angles: &self.angles, isa, values, width, cached, geometry };
         self.pool.run(|worker| {
             // SAFETY: the three phases are apart by barriers, or each thread has its own rows in all of them; units within each
             // are disjoint.
@@ -333,8 +333,8 @@ impl Device for Cpu {
                 let product = base_product(&w.qkv, bias, prepare.run(worker, cut), own, output, false);
                 multiply(worker, isa, &w.qkv.parts, &product, cut);
                 cut.wait(worker);
-                for unit in cut.parts(worker, rows, w.kv_heads) {
-                    place.run(unit / w.kv_heads, unit % w.kv_heads, values, cached, geometry);
+                for (kv_head, rows) in cut.parts(worker, rows, w.kv_heads) {
+                    place.run(kv_head, rows);
                 }
             }
         });
