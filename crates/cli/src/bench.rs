@@ -16,7 +16,7 @@ use crate::progress::Spinner;
 use crate::worker;
 use edits::Edits;
 use fidelity::Fidelity;
-use flint_engine::device::cpu::{default_threads, int8_peak, read_bandwidth};
+use flint_engine::device::cpu::default_threads;
 use flint_engine::device::{Device, cpu::Cpu};
 use flint_engine::forced::{Forced, Told};
 use flint_engine::limits::KV_BLOCK_TOKENS;
@@ -26,7 +26,7 @@ use flint_engine::model::Loaded;
 use flint_engine::runner::Runner;
 use flint_engine::sample::Sampling;
 use flint_engine::step::Engine;
-use floor::Floor;
+use floor::{Floor, Machine};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -78,7 +78,7 @@ struct Measured {
     peer: Option<f64>,  // median
     ratio: Option<f64>, // value / peer
     floor: Option<f64>, // tok/s that the machine allows
-    share: Option<f64>, // value / floor
+    share: Option<f64>, // of the floor, the median of the rounds
 }
 
 pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(), CliError> {
@@ -88,7 +88,6 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
     let (name, path) = models::locate(config, model.model.as_deref())?;
     let threads = model.threads.map_or_else(default_threads, usize::from);
     let spinner = Spinner::new(format!("loading {name}"));
-    let (read, int8) = (read_bandwidth(threads).unwrap_or(0.0), int8_peak(threads));
     let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(KV_TOKENS)), ..model.clone() };
     let bytes = file_bytes(&path);
     let device = Chosen::of(config, model, &path)?;
@@ -97,17 +96,17 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs) -> Result<(),
         Chosen::Cpu { .. } => {
             let loaded = worker::load(&pool, &path, worker::cpu(model)?)?;
             let shape = ModelFile::open(&path)?.config;
-            let floor =
-                Floor::of(loaded.device().held(), &shape, Cpu::kv_head_bytes(shape.head_dim), read, int8);
-            let job = Job { name, path: Some(path), bytes, threads, read, int8, spinner };
+            let floor = Floor::of(loaded.device().held(), &shape, Cpu::kv_head_bytes(shape.head_dim));
+            let machine = Machine::cpu(threads);
+            let job = Job { name, path: Some(path), bytes, threads, machine, spinner };
             run(config, args, loaded, floor, job)
         }
         Chosen::Cuda(_) => {
             let device = worker::cuda(config, model)?;
-            let read = device.read_bandwidth()?;
+            let machine = Machine::card(device.read_bandwidth()?);
             let loaded = worker::load(&pool, &path, device)?;
-            let floor = Floor::of_file(&ModelFile::open(&path)?, read);
-            let job = Job { name, path: Some(path), bytes, threads, read, int8: 0.0, spinner };
+            let floor = Floor::of_file(&ModelFile::open(&path)?);
+            let job = Job { name, path: Some(path), bytes, threads, machine, spinner };
             run(config, args, loaded, floor, job)
         }
     }
@@ -119,8 +118,7 @@ struct Job {
     path: Option<PathBuf>, // none: made up
     bytes: u64,            // of all weights
     threads: usize,
-    read: f64, // bytes a second of the device's memory
-    int8: f64, // operations a second of the processor; 0 for a card
+    machine: Machine,
     spinner: Spinner,
 }
 
@@ -131,7 +129,7 @@ fn run<D: Device + 'static>(
     floor: Floor,
     job: Job,
 ) -> Result<(), CliError> {
-    let Job { name, path, bytes, threads, read, int8, spinner } = job;
+    let Job { name, path, bytes, threads, mut machine, spinner } = job;
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows = if wanted("rows_16_d2048") { beside::rows(&mut loaded, args.rounds)? } else { None };
     let fidelity = match &path {
@@ -153,7 +151,8 @@ fn run<D: Device + 'static>(
         .filter(|kind| kind.prompt + (DECODED as usize) < bench.context)
         .filter(|kind| wanted(kind.name))
         .collect();
-    let mut results = bench.measure_all(&kinds, args.rounds, &floor, peer.as_mut(), &spinner)?;
+    let mut results =
+        bench.measure_all(&kinds, args.rounds, &floor, &mut machine, peer.as_mut(), &spinner)?;
     results.extend(rows);
     if wanted("variants_5") {
         spinner.say("variants".to_owned());
@@ -170,19 +169,20 @@ fn run<D: Device + 'static>(
         Some(path) => bench.edits(&edits::read(path)?, args.rounds)?,
         None => Vec::new(),
     };
-    if has_text && (wanted("json_masked_sampled") || wanted("json_forced")) {
+    if has_text && ["json_masked_sampled", "json_forced", "free_guessed"].into_iter().any(wanted) {
         spinner.say("JSON".to_owned());
         results.extend(bench.constrained(args.rounds)?);
     }
     drop(spinner);
+    let speeds = machine.speeds();
     let report = Report {
         model: name,
         file_bytes: bytes,
         device: bench.device,
         threads,
         rounds: args.rounds,
-        read_gb_per_s: read / 1e9,
-        int8_gop_per_s: int8 / 1e9,
+        read_gb_per_s: speeds.read / 1e9,
+        int8_gop_per_s: speeds.int8 / 1e9,
         peer: args.peer.clone(),
         results,
         edits,
@@ -232,13 +232,15 @@ impl Bench {
         kinds: &[Kind],
         rounds: u32,
         floor: &Floor,
+        machine: &mut Machine,
         mut peer: Option<&mut Peer>,
         spinner: &Spinner,
     ) -> Result<Vec<Measured>, CliError> {
-        let mut samples: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); kinds.len()];
+        let mut samples: Vec<Samples> = vec![Samples::default(); kinds.len()];
         for round in 0..=rounds {
-            for (kind, (own, other)) in kinds.iter().zip(&mut samples) {
+            for (kind, samples) in kinds.iter().zip(&mut samples) {
                 spinner.say(format!("round {round} of {rounds}: {}", kind.name));
+                let floor = floor.rate(machine.look(), kind);
                 let tokens = self.prompt(kind.prompt, round);
                 let own_rate = self.measure(kind, &tokens)?;
                 let peer_rate = match &mut peer {
@@ -247,13 +249,13 @@ impl Bench {
                 };
                 // The first round warms caches and page tables.
                 if round > 0 {
-                    own.push(own_rate);
-                    other.extend(peer_rate);
+                    samples.own.push(own_rate);
+                    samples.peer.extend(peer_rate);
+                    samples.floor.extend(floor);
                 }
             }
         }
-        let rows = kinds.iter().zip(samples);
-        Ok(rows.map(|(kind, (own, other))| measured(kind, floor, own, other)).collect())
+        Ok(kinds.iter().zip(samples).map(|(kind, samples)| samples.measured(kind)).collect())
     }
 
     /// Tokens that nobody has seen before: neither engine can have them cached.
@@ -323,17 +325,28 @@ fn peer_rate(peer: &mut Peer, kind: &Kind, tokens: &[u32]) -> Result<f64, CliErr
     })
 }
 
-fn measured(kind: &Kind, floor: &Floor, own: Vec<f64>, other: Vec<f64>) -> Measured {
-    let (value, peer) = (median(own), (!other.is_empty()).then(|| median(other)));
-    let floor = floor.rate(kind);
-    Measured {
-        name: kind.name.into(),
-        value,
-        unit: "tok/s",
-        peer,
-        ratio: peer.map(|peer| value / peer),
-        floor,
-        share: floor.map(|floor| value / floor),
+/// Tokens a second of one kind, round by round.
+#[derive(Debug, Clone, Default)]
+struct Samples {
+    own: Vec<f64>,
+    peer: Vec<f64>,
+    floor: Vec<f64>, // what the machine allowed just before
+}
+
+impl Samples {
+    fn measured(self, kind: &Kind) -> Measured {
+        let some = |values: Vec<f64>| (!values.is_empty()).then(|| median(values));
+        let shares = self.own.iter().zip(&self.floor).map(|(own, floor)| own / floor).collect();
+        let (value, peer) = (median(self.own), some(self.peer));
+        Measured {
+            name: kind.name.into(),
+            value,
+            unit: "tok/s",
+            peer,
+            ratio: peer.map(|peer| value / peer),
+            floor: some(self.floor),
+            share: some(shares),
+        }
     }
 }
 
@@ -378,7 +391,7 @@ fn print_table(report: &Report) {
     }
     println!(
         "Rows in ms stand beside Flint itself: 16 rows and one, five variants and one, a warm turn and its first, JSON and \
-         free text a token."
+         free text a token, free text with guesses allowed and without."
     );
 }
 

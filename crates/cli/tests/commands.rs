@@ -104,10 +104,11 @@ fn bench_reports_in_json() {
     // What the machine was measured to do, of which the floors follow: some gigabytes and more operations a second.
     let (read, int8) = (figure(&report, "read_gb_per_s"), figure(&report, "int8_gop_per_s"));
     assert!(read > 0.1 && int8 > 1.0, "{report:#}");
-    let weights = read / figure(&results[1], "floor") * 1e9; // bytes read for a token, KV among them
+    // Bytes read for a token, KV among them. The floor is of one moment, the other figure of several.
+    let weights = read / figure(&results[1], "floor") * 1e9;
     let file = figure(&report, "file_bytes");
     assert_eq!(file, model_file().metadata().unwrap().len() as f64);
-    assert!((0.5..2.0).contains(&(weights / file)), "{weights} bytes of {file}");
+    assert!((0.25..4.0).contains(&(weights / file)), "{weights} bytes of {file}");
     assert_eq!((figure(&report, "threads") >= 1.0, figure(&report, "rounds")), (true, 1.0));
     assert_eq!(report["fidelity"], Value::Null, "nobody asked for it");
 }
@@ -118,7 +119,7 @@ fn bench_says_what_masks_cost_greedy_and_sampled() {
     let report: Value = serde_json::from_str(&check(flint().args(args), &[])).unwrap();
     let results = report["results"].as_array().unwrap();
     let names: Vec<&str> = results.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["json_masked", "json_forced", "json_masked_sampled"]);
+    assert_eq!(names, ["json_masked", "json_forced", "json_masked_sampled", "free_guessed"]);
     for row in results {
         let ratio = figure(row, "value") / figure(row, "peer");
         assert!((figure(row, "ratio") / ratio - 1.0).abs() < 1e-6 && row["unit"] == "ms", "{row:#}");

@@ -1,6 +1,6 @@
 //! `flint bench --shape`: weights of a known model's exact shape, made up on the card, where no file is at hand.
 
-use super::floor::Floor;
+use super::floor::{Floor, Machine};
 use super::{Job, KV_TOKENS, run};
 use crate::args::{BenchArgs, DeviceName, ModelArgs};
 use crate::config::Config;
@@ -18,15 +18,15 @@ pub fn bench(config: &Config, model: &ModelArgs, args: &BenchArgs, name: &str) -
     card()?;
     let spinner = Spinner::new(format!("making {name} up"));
     let device = worker::cuda(config, model)?.making_up()?;
-    let read = device.read_bandwidth()?;
+    let machine = Machine::card(device.read_bandwidth()?);
     let file = ModelFile::made_up(name, &made_up);
     let pool = ModelArgs { kv_tokens: Some(model.kv_tokens.unwrap_or(KV_TOKENS)), ..model.clone() };
     let loaded = worker::load_file(&pool, &file, device)?;
     if let Some(why) = worker::why_not_alone(loaded.device()) {
         eprintln!("{why}");
     }
-    let floor = Floor::of_file(&file, read);
+    let floor = Floor::of_file(&file);
     let name = format!("{name} (made-up weights)");
-    let job = Job { name, path: None, bytes: file.bytes, threads: 0, read, int8: 0.0, spinner };
+    let job = Job { name, path: None, bytes: file.bytes, threads: 0, machine, spinner };
     run(config, args, loaded, floor, job)
 }
