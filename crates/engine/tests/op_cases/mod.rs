@@ -246,13 +246,9 @@ pub struct Gated {
 
 impl Case for Gated {
     fn run<D: Device>(&self, device: &mut D) -> Vec<f32> {
-        let one = std::slice::from_ref;
-        let weights = Mlp {
-            norm: norm(device, &self.norm),
-            gate: device.matrix(one(&self.gate)).unwrap(),
-            up: device.matrix(one(&self.up)).unwrap(),
-            down: device.matrix(one(&self.up)).unwrap(),
-        };
+        let [gate, up] = device.gated(&self.gate, &self.up).unwrap();
+        let down = device.matrix(std::slice::from_ref(&self.up)).unwrap();
+        let weights = Mlp { norm: norm(device, &self.norm), gate, up, down };
         device.ready(&config(4, 2, 32), ROWS_MAX).unwrap();
         let rows = self.x.len();
         let x = buffer(device, &self.x);
@@ -281,6 +277,7 @@ impl Mixed {
         let bias = |device: &mut D, i: usize| {
             self.biases.as_ref().map(|biases| device.vector(one(&biases[i])).unwrap())
         };
+        let [gate, up] = device.gated_experts(&self.experts[0], &self.experts[1]).unwrap();
         Mixture {
             norm: norm(device, &self.norm),
             used: self.used,
@@ -288,9 +285,9 @@ impl Mixed {
             activation: self.activation,
             router: device.matrix(one(&self.router)).unwrap(),
             router_bias: bias(device, 0),
-            gate: device.experts(&self.experts[0]).unwrap(),
+            gate,
             gate_bias: bias(device, 1),
-            up: device.experts(&self.experts[1]).unwrap(),
+            up,
             up_bias: bias(device, 2),
             down: device.experts(&self.experts[2]).unwrap(),
             down_bias: bias(device, 3),
@@ -547,36 +544,51 @@ pub fn attention_chunks<V: Visit>(visit: &mut V) {
 
 pub fn gated<V: Visit>(visit: &mut V) {
     let mut random = Random::new(6);
-    for (rows, ffn, hidden, format, tolerance) in [
-        (1, 7, 33, Format::F32, 1e-4),
-        (3, 32, 64, Format::F16, 1e-4),
-        (9, 75, 40, Format::Bf16, 1e-4),
-        (5, 96, 256, Format::Q4K, 1.5e-1),
-        (40, 64, 32, Format::Q8_0, 1e-1),
+    for (rows, ffn, hidden, formats, tolerance) in [
+        (1, 7, 33, [Format::F32; 2], 1e-4),
+        (3, 32, 64, [Format::F16; 2], 1e-4),
+        (9, 75, 40, [Format::Bf16; 2], 1e-4),
+        (5, 96, 256, [Format::Q4K; 2], 1.5e-1),
+        (40, 64, 32, [Format::Q8_0; 2], 1e-1),
+        // Panels of two sizes by turns, the last of each of some rows.
+        (5, 100, 512, [Format::Q4K, Format::Q6K], 1.5e-1),
+        (12, 41, 256, [Format::Q6K, Format::Q4K], 1.5e-1),
+        (33, 72, 96, [Format::Q4_0, Format::Mxfp4], 1.5e-1),
+        (70, 50, 64, [Format::Bf16, Format::Q8_0], 1.5e-1),
+        (2, 23, 256, [Format::Q8_0, Format::Q5K], 1.5e-1),
+        // A row so long that threads prepare it together.
+        (1, 37, 5120, [Format::Q4K, Format::Q6K], 1.5e-1),
     ] {
+        let [gate, up] = formats;
         let case = Gated {
             norm: vector_tensor("norm", &random.normals(hidden, 1.0)),
-            gate: random_tensor(&mut random, "gate", &[ffn, hidden], format),
-            up: random_tensor(&mut random, "up", &[ffn, hidden], format),
+            gate: random_tensor(&mut random, "gate", &[ffn, hidden], gate),
+            up: random_tensor(&mut random, "up", &[ffn, hidden], up),
             x: (0..rows).map(|_| random.normals(hidden, 1.0)).collect(),
         };
-        visit.case(&format!("gated {rows} rows {ffn}x{hidden} {}", format.name()), &case, tolerance);
+        let formats = formats.map(Format::name).join(" and ");
+        visit.case(&format!("gated {rows} rows {ffn}x{hidden} {formats}"), &case, tolerance);
     }
 }
 
 pub fn mixtures<V: Visit>(visit: &mut V) {
     let mut random = Random::new(7);
-    for (round, (rows, experts, format, tolerance)) in [
-        (1, 8, Format::F32, 1e-4),
-        (13, 5, Format::F32, 1e-4),
-        (40, 8, Format::Bf16, 1e-4),
-        (6, 8, Format::Mxfp4, 1e-1),
-        (21, 3, Format::Q8_0, 1e-1),
+    let usual = [64, 96];
+    for (round, (rows, experts, formats, [hidden, ffn], tolerance)) in [
+        (1, 8, [Format::F32; 3], usual, 1e-4),
+        (13, 5, [Format::F32; 3], usual, 1e-4),
+        (40, 8, [Format::Bf16; 3], usual, 1e-4),
+        (6, 8, [Format::Mxfp4; 3], usual, 1e-1),
+        (21, 3, [Format::Q8_0; 3], usual, 1e-1),
+        (9, 4, [Format::Q4K; 3], [256, 256], 1e-1),
+        (20, 4, [Format::Q6K, Format::Q4K, Format::Q6K], [512, 256], 1e-1),
+        // Widths of no whole panels; a quantised down would not have them.
+        (30, 3, [Format::Q4K, Format::Q6K, Format::F16], [256, 75], 1e-1),
+        (9, 5, [Format::Mxfp4, Format::Q8_0, Format::F32], [64, 41], 1e-1),
     ]
     .into_iter()
     .enumerate()
     {
-        let (hidden, ffn) = (64, 96);
         let case = Mixed {
             used: 1 + round % 3,
             normalize: round % 2 == 0,
@@ -584,9 +596,9 @@ pub fn mixtures<V: Visit>(visit: &mut V) {
             norm: vector_tensor("norm", &random.normals(hidden, 1.0)),
             router: random_tensor(&mut random, "router", &[experts, hidden], Format::F32),
             experts: [
-                random_tensor(&mut random, "gate", &[experts, ffn, hidden], format),
-                random_tensor(&mut random, "up", &[experts, ffn, hidden], format),
-                random_tensor(&mut random, "down", &[experts, hidden, ffn], format),
+                random_tensor(&mut random, "gate", &[experts, ffn, hidden], formats[0]),
+                random_tensor(&mut random, "up", &[experts, ffn, hidden], formats[1]),
+                random_tensor(&mut random, "down", &[experts, hidden, ffn], formats[2]),
             ],
             biases: (round % 2 == 0).then(|| {
                 [experts, experts * ffn, experts * ffn, experts * hidden]
@@ -594,7 +606,8 @@ pub fn mixtures<V: Visit>(visit: &mut V) {
             }),
             x: (0..rows).map(|_| random.normals(hidden, 1.0)).collect(),
         };
-        visit.case(&format!("mixture {rows} rows, {experts} experts {}", format.name()), &case, tolerance);
+        let formats = formats.map(Format::name).join(", ");
+        visit.case(&format!("mixture {rows} rows, {experts} experts {formats}"), &case, tolerance);
     }
 }
 
