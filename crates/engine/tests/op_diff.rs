@@ -38,6 +38,11 @@ fn products_of_every_format_and_row_count() {
 }
 
 #[test]
+fn products_of_long_rows() {
+    op_cases::wide_products(&mut Compare);
+}
+
+#[test]
 fn products_of_stacked_tensors_in_different_formats() {
     op_cases::stacked_products(&mut Compare);
 }

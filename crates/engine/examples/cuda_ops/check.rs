@@ -112,6 +112,7 @@ pub fn small() -> usize {
 
 fn operations() -> usize {
     group("products", 1e-3, op_cases::products)
+        + group("products, long rows", 1e-3, op_cases::wide_products)
         + group("stacked products", 1e-3, op_cases::stacked_products)
         + group("ordinary products", 1e-3, op_cases::ordinary_products)
         + group("attention, shapes", 2e-3, op_cases::attention_shapes)

@@ -478,10 +478,13 @@ impl Case for CopyBlock {
     }
 }
 
+/// Tiles of 8, 4, 2 and 1 rows, and both sides of where the cut into rows begins and ends.
+const ROW_COUNTS: [usize; 13] = [1, 2, 3, 5, 8, 12, 16, 17, 31, 63, 64, 65, 200];
+
 pub fn products<V: Visit>(visit: &mut V) {
     let mut random = Random::new(1);
     for format in Format::ALL.into_iter().filter(|format| *format != Format::Fp8) {
-        for (round, rows) in [1, 2, 3, 5, 8, 17, 31].into_iter().enumerate() {
+        for (round, rows) in ROW_COUNTS.into_iter().enumerate() {
             let block = format.block_len();
             let cols = if block == 1 { 37 + 13 * round } else { block * (1 + round % 3) };
             let outs = [5, 16, 33, 48, 100][round % 5];
@@ -489,6 +492,23 @@ pub fn products<V: Visit>(visit: &mut V) {
                 parts: vec![random_tensor(&mut random, "a", &[outs, cols], format)],
                 bias: (round % 2 == 0).then(|| vector_tensor("b", &random.normals(outs, 1.0))),
                 input: exact_rows(&mut random, rows, cols, block.max(32)),
+                x: (0..rows).map(|_| random.normals(outs, 1.0)).collect(),
+            };
+            visit.case(&format!("{} {outs}x{cols} rows {rows}", format.name()), &case, 2e-5);
+        }
+    }
+}
+
+/// Rows so long that a few of them go in more than one group, and that threads share one.
+pub fn wide_products<V: Visit>(visit: &mut V) {
+    let mut random = Random::new(13);
+    let (outs, cols) = (33, 8960);
+    for format in [Format::Q4_1, Format::Q4K, Format::Q6K, Format::Q8_0, Format::Mxfp4] {
+        for rows in [1, 2, 40] {
+            let case = Project {
+                parts: vec![random_tensor(&mut random, "a", &[outs, cols], format)],
+                bias: Some(vector_tensor("b", &random.normals(outs, 1.0))),
+                input: exact_rows(&mut random, rows, cols, format.block_len().max(32)),
                 x: (0..rows).map(|_| random.normals(outs, 1.0)).collect(),
             };
             visit.case(&format!("{} {outs}x{cols} rows {rows}", format.name()), &case, 2e-5);
