@@ -135,14 +135,14 @@ pub struct Attend {
 }
 
 impl Attend {
-    fn config(&self) -> Config {
+    pub fn config(&self) -> Config {
         let (heads, kv_heads, head_dim) = self.heads;
         let mut config = config(heads, kv_heads, head_dim);
         config.rope.pairs = self.pairs;
         config
     }
 
-    fn weights<D: Device>(&self, device: &mut D, out: &Tensor) -> Attention<D> {
+    pub fn weights<D: Device>(&self, device: &mut D, out: &Tensor) -> Attention<D> {
         let (heads, kv_heads, head_dim) = self.heads;
         Attention {
             layer: 1,
