@@ -5,16 +5,21 @@
 
 mod golden_data;
 
+use flint_engine::batch::Batch;
 use flint_engine::device::Device;
 use flint_engine::device::cpu::{Cpu, Isa};
 use flint_engine::device::plain::Plain;
+use flint_engine::limits::KV_BLOCK_TOKENS;
+use flint_engine::load::ModelFile;
+use flint_engine::model::Loaded;
+use flint_engine::runner::Runner;
 use golden_data::{Model, Prompt, Reference, files, root, top};
 use std::path::Path;
 
 const LOGIT_ERROR_MAX: f32 = 1e-4;
 const TOP_AGREEMENT_MIN: f64 = 0.99;
-/// On the CPU, between two ways to cut a prompt: sums in another order.
-const CHUNK_ERROR_MAX: f32 = 1e-5;
+/// Rows that each prompt has in a batch of all of them: prefill and decode beside one another.
+const ROWS_BESIDE: [usize; 4] = [30, 1, 16, 9];
 /// Tokens of the longest prompt with its answer.
 const TOKENS: usize = 240;
 
@@ -96,19 +101,65 @@ fn cpu_close(name: &str) {
     }
 }
 
-/// How a prompt is cut into batches changes nothing.
-fn chunks<D: Device + 'static>(name: &str, device: impl Fn() -> D, error_max: f32) {
+/// How a prompt is cut into batches, what else is in them and how many threads there are changes no bit.
+fn batches<D: Device + 'static>(name: &str, threads: &[usize], device: impl Fn(usize) -> D) {
     let Reference { prompts } = Reference::read(name);
-    let tokens = &prompts[0].tokens;
     for path in files(name) {
-        let whole = open(&path, device(), 1).logits(tokens, 64);
-        for chunk in [1, 7, 33] {
-            let cut = open(&path, device(), 1).logits(tokens, chunk);
-            for (position, (cut, whole)) in cut.iter().zip(&whole).enumerate() {
-                let error = relative_error(cut, whole);
-                let what = path.display();
-                assert!(error <= error_max, "{what}: chunks of {chunk}: {error:e} at {position}");
+        let mut model = open(&path, device(1), 1);
+        let alone: Vec<_> = prompts.iter().map(|prompt| model.logits(&prompt.tokens, 64)).collect();
+        for &threads in threads {
+            let mut model = open(&path, device(threads), 1);
+            for chunk in [1, 7, 33, 64] {
+                let cut = model.logits(&prompts[0].tokens, chunk);
+                check_bits(
+                    &format!("{}, chunks of {chunk}, {threads} threads", path.display()),
+                    &cut,
+                    &alone[0],
+                );
             }
+            let beside = side_by_side(&path, device(threads), &prompts);
+            for (index, (beside, alone)) in beside.iter().zip(&alone).enumerate() {
+                let what = format!("{}, prompt {index} beside others, {threads} threads", path.display());
+                check_bits(&what, beside, alone);
+            }
+        }
+    }
+}
+
+fn check_bits(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
+    assert_eq!(found.len(), expected.len());
+    for (position, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = relative_error(found, expected);
+        assert!(found == expected, "{what}: logits at {position} are off by {error:e}");
+    }
+}
+
+/// The logits after each token of each prompt, all prompts in the same batches.
+fn side_by_side<D: Device + 'static>(path: &Path, device: D, prompts: &[Prompt]) -> Vec<Vec<Vec<f32>>> {
+    let (file, count) = (ModelFile::open(path).unwrap(), prompts.len());
+    let blocks = TOKENS.div_ceil(KV_BLOCK_TOKENS);
+    let mut model = Loaded::new(&file, device, count * blocks, &mut |_, _| ()).unwrap();
+    let (mut logits, mut batch) = (vec![Vec::new(); count], Batch::default());
+    loop {
+        batch.clear();
+        let mut owners = Vec::new(); // of the rows
+        for (index, prompt) in prompts.iter().enumerate() {
+            let at = logits[index].len();
+            let rest = &prompt.tokens[at..];
+            let tokens = &rest[..rest.len().min(ROWS_BESIDE[index])];
+            if !tokens.is_empty() {
+                let table: Vec<u32> = (0..blocks).map(|block| (block * count + index) as u32).collect();
+                batch.push(tokens, at, &table, false);
+                owners.extend(vec![index; tokens.len()]);
+            }
+        }
+        if owners.is_empty() {
+            return logits;
+        }
+        batch.logit_rows.extend(0..owners.len() as u32);
+        model.forward(&batch).unwrap();
+        for (row, owner) in owners.into_iter().enumerate() {
+            logits[owner].push(model.logits(row).to_vec());
         }
     }
 }
@@ -129,9 +180,9 @@ macro_rules! golden {
             }
 
             #[test]
-            fn chunks() {
-                super::chunks($name, super::Plain::default, 0.0);
-                super::chunks($name, || super::Cpu::new(2).unwrap(), super::CHUNK_ERROR_MAX);
+            fn batches() {
+                super::batches($name, &[1], |_| super::Plain::default());
+                super::batches($name, &[1, 2, 3], |threads| super::Cpu::new(threads).unwrap());
             }
         })*
     };
