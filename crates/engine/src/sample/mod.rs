@@ -7,6 +7,7 @@
 mod change;
 mod exp;
 mod filter;
+mod largest;
 mod logprob;
 mod random;
 mod weights;
@@ -16,8 +17,9 @@ use crate::message::TokenLogprob;
 use crate::runner::Runner;
 pub use change::{Change, Shift, Shifts};
 use filter::Candidate;
+pub use largest::{Largest, largest};
 use serde::{Deserialize, Serialize};
-pub use weights::{CHUNK, Chunk};
+pub use weights::{CHUNK, Chunk, weight_of};
 
 /// Temperatures below this are 0: dividing by them leaves one token anyway, or overflows.
 const GREEDY_BELOW: f32 = 1e-4;
@@ -192,11 +194,11 @@ impl Sampler {
     }
 
     fn choose_by(&mut self, logits: &mut [f32], sampling: &Sampling, share: f64) -> Result<u32, BadLogits> {
-        let max = checked_max(logits)?;
+        let best = checked_largest(logits)?;
         if sampling.is_greedy() {
-            return Ok(position_of(logits, max));
+            return Ok(best.place as u32);
         }
-        weights::weigh(logits, max, 1.0 / sampling.temperature, &mut self.chunks);
+        weights::weigh(logits, best.value, 1.0 / sampling.temperature, &mut self.chunks);
         self.draw(logits, sampling, share).ok_or(BadLogits::NoneAllowed)
     }
 
@@ -221,7 +223,7 @@ impl Sampler {
 
     /// Keeps the logits that log-probabilities are told of, `count` of the best beside the chosen one's.
     pub fn remember(&mut self, logits: &[f32], count: u8) -> Result<(), BadLogits> {
-        self.log_sum = weights::log_sum_exp(logits, checked_max(logits)?);
+        self.log_sum = weights::log_sum_exp(logits, checked_largest(logits)?.value);
         self.raw.clear();
         self.raw.extend_from_slice(logits);
         logprob::most_likely(logits, self.log_sum, count.into(), &mut self.top);
@@ -269,41 +271,20 @@ impl Sampler {
     }
 }
 
-/// The largest logit, once it is sure that they make sense.
-fn checked_max(logits: &[f32]) -> Result<f32, BadLogits> {
-    const LANES: usize = 16;
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    let mut max = [f32::NEG_INFINITY; LANES];
-    let mut nan = [false; LANES];
-    for chunk in chunks {
-        for lane in 0..LANES {
-            max[lane] = if chunk[lane] > max[lane] { chunk[lane] } else { max[lane] };
-            nan[lane] |= chunk[lane].is_nan();
-        }
-    }
-    let max = max.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
-    if nan.contains(&true) || rest.iter().any(|logit| logit.is_nan()) {
-        return Err(BadLogits::NotANumber);
-    }
-    match max {
+/// The largest logit and its token, once it is sure that they make sense.
+fn checked_largest(logits: &[f32]) -> Result<Largest, BadLogits> {
+    let largest = largest(logits);
+    match largest.value {
+        _ if largest.nan => Err(BadLogits::NotANumber),
         f32::INFINITY => Err(BadLogits::Infinite),
         f32::NEG_INFINITY => Err(BadLogits::NoneAllowed),
-        max => Ok(max),
+        _ => Ok(largest),
     }
 }
 
 /// The token with the largest logit, the lowest of equals; none if no token can be chosen by them.
 pub fn likeliest(logits: &[f32]) -> Option<u32> {
-    checked_max(logits).ok().map(|max| position_of(logits, max))
-}
-
-/// The lowest token with this logit.
-fn position_of(logits: &[f32], wanted: f32) -> u32 {
-    // A chunk is asked whole, without an end in the middle: that can become vector code.
-    let has = |chunk: &[f32]| chunk.iter().fold(0, |any, &logit| any | u32::from(logit == wanted)) != 0;
-    let Some(chunk) = logits.chunks(CHUNK).position(has) else { return 0 };
-    let inside = logits[chunk * CHUNK..].iter().position(|&logit| logit == wanted);
-    (chunk * CHUNK + inside.unwrap_or(0)) as u32
+    checked_largest(logits).ok().map(|largest| largest.place as u32)
 }
 
 #[cfg(test)]
@@ -331,7 +312,7 @@ mod tests {
         }
 
         fn weigh(&mut self, _: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
-            let best = checked_max(&self.0).ok()?;
+            let best = checked_largest(&self.0).ok()?.value;
             weights::weigh(&mut self.0.clone(), best, scale, chunks);
             Some(best)
         }

@@ -36,7 +36,17 @@ pub(super) fn weigh(logits: &mut [f32], best: f32, scale: f32, chunks: &mut Vec<
     chunks.extend(logits.chunks_mut(CHUNK).map(|chunk| weigh_chunk(chunk, best, scale)));
 }
 
+/// What a chunk of logits, or a part of the last one, weighs.
+#[inline(always)]
+pub fn weight_of(logits: &[f32], best: f32, scale: f32) -> Chunk {
+    let mut own = [0.0; CHUNK];
+    let own = &mut own[..logits.len()];
+    own.copy_from_slice(logits);
+    weigh_chunk(own, best, scale)
+}
+
 /// Several sums side by side: one after the other could not become vector code.
+#[inline(always)]
 fn weigh_chunk(chunk: &mut [f32], best: f32, scale: f32) -> Chunk {
     let (mut sum, mut max) = ([0f32; LANES], [0f32; LANES]);
     let (lanes, rest) = chunk.as_chunks_mut::<LANES>();

@@ -6,6 +6,7 @@
 mod attend;
 mod attention;
 mod cache;
+mod choice;
 mod cores;
 mod cut;
 mod gated;
@@ -33,9 +34,11 @@ use crate::batch::Batch;
 use crate::load::Tensor;
 use crate::model::Whole;
 use crate::model::config::{Config, Rope};
+use crate::sample::Chunk;
 use attend::AttendJob;
 use attention::{CHUNK, Partial, Scratch, TILE};
 use cache::Cache;
+use choice::Found;
 use cut::Cut;
 use gated::GatedUnits;
 use heads::{Angles, HEAD_DIM_MAX, Placement};
@@ -68,6 +71,7 @@ pub struct Cpu {
     widest: Widest,
     held: Held,
     screen: Option<Screen>,
+    found: Vec<Found>, // (threads)
 }
 
 /// The weights that products read.
@@ -138,6 +142,7 @@ impl Cpu {
             widest: Widest::default(),
             held: Held::default(),
             screen: None,
+            found: vec![Found::NOTHING; threads.max(1)],
         })
     }
 }
@@ -479,7 +484,20 @@ impl Device for Cpu {
     }
 
     fn best(&mut self, logits: &Buffer, row: usize) -> Option<u32> {
-        self.screen.as_ref()?.best(logits.row(row).as_ptr())
+        let logits = logits.row(row);
+        match &self.screen {
+            Some(screen) if screen.stands_for(logits.as_ptr()) => screen.best(logits.as_ptr()),
+            _ => choice::likeliest(&mut self.pool, self.isa, &mut self.found, logits),
+        }
+    }
+
+    fn weigh(&mut self, logits: &Buffer, row: usize, scale: f32, chunks: &mut Vec<Chunk>) -> Option<f32> {
+        let logits = logits.row(row);
+        match &self.screen {
+            // They are made when they are read.
+            Some(screen) if screen.stands_for(logits.as_ptr()) => None,
+            _ => choice::weigh(&mut self.pool, self.isa, &mut self.found, logits, scale, chunks),
+        }
     }
 
     fn read<'a>(&mut self, buffer: &'a mut Buffer, row: usize) -> &'a mut [f32] {

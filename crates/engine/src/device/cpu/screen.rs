@@ -129,9 +129,14 @@ impl Screen {
         true
     }
 
-    /// What was found for the row whose logits would be there.
+    /// Whether the row was looked through, whose logits would be there, but were not made.
+    pub fn stands_for(&self, logits: *const f32) -> bool {
+        self.found.as_ref().is_some_and(|found| found.logits == logits)
+    }
+
+    /// What was found for that row.
     pub fn best(&self, logits: *const f32) -> Option<u32> {
-        self.found.as_ref().filter(|found| found.logits == logits)?.best
+        self.found.as_ref().filter(|_| self.stands_for(logits))?.best
     }
 
     /// Makes the logits after all, if they were not; `places` has the row as it was.
