@@ -47,7 +47,7 @@ usage: cargo xtask COMMAND
   eval humaneval [--tasks N] [--plain]
                                  how many programs that a model writes pass their tests
   eval edits [--only TEXT]       how many small tasks the agent does with a real model: build with --release first
-  plot REPORT.json... OUT.svg    a picture of what flint bench --peer llama.cpp --json printed
+  plot REPORT.json... OUT.svg    a picture of what flint bench --peer llama.cpp --json and bench edits --json printed
   picture [--bin PATH] OUT.svg   the agent at work with the default model, recorded in a terminal
   shape gpt-oss|gpt-oss-20b|qwen3-moe OUT.gguf
                                  a mixture with random weights, scaled down or whole, for flint bench -m OUT.gguf
