@@ -137,6 +137,62 @@ fn a_prediction_is_guessed_from_and_changes_nothing() {
     assert_eq!(pair.ask(&other, None).text(), free.text());
 }
 
+/// A tool with files, of which the model is not told. It is none that edits, so they are no part of its grammar either.
+fn writer(files: &Value) -> Value {
+    let parameters = json!({"type": "object", "required": ["text"],
+        "properties": {"text": {"type": "string", "maxLength": 160}},
+        "additionalProperties": false, "x-flint-edits": files});
+    json!([{"type": "function", "name": "write", "description": "Writes a text.", "parameters": parameters}])
+}
+
+/// A file that stands nowhere but beside a tool's schema is guessed from, in an answer and in a call.
+#[test]
+fn a_file_that_only_a_tool_has_is_guessed_from_and_changes_nothing() {
+    type Written = fn(&Said) -> String;
+    let pair = Pair::start();
+    let text = |said: &Said| said.text().to_owned();
+    let argument = |said: &Said| {
+        let call = &said.response[0]["output"][0];
+        let arguments = call["arguments"].as_str().unwrap_or_else(|| panic!("no call: {call}"));
+        let arguments: Value = serde_json::from_str(arguments).unwrap();
+        arguments["text"].as_str().unwrap().to_owned()
+    };
+    let ways: [(&str, &str, Written); 2] = [
+        ("none", "Explain in plain words what a compiler does.", text),
+        ("required", "Write a text that explains in plain words what a compiler does.", argument),
+    ];
+    for (choice, words, written) in ways {
+        let prompt = with(
+            request(json!([user(words)])),
+            json!({"temperature": 0.8, "seed": 3, "max_output_tokens": 200}),
+        );
+        let asked = |files: Value| {
+            let asked = with(prompt.clone(), json!({"tools": writer(&files), "tool_choice": choice}));
+            pair.ask(&asked, None)
+        };
+        let free = asked(json!({}));
+        let told = asked(json!({"a.py": CODE, "b.md": format!("# Notes\n\n{}\n", written(&free))}));
+        assert_eq!(written(&told), written(&free));
+        let tokens = number(&told.response[0], "flint.tokens_generated");
+        let (without, with_it) = (free.accepted, told.accepted);
+        assert!(with_it > without + tokens / 4, "{without} and {with_it} right guesses of {tokens} tokens");
+    }
+}
+
+/// What a tool has put out is part of the conversation.
+#[test]
+fn the_output_of_a_tool_is_guessed_from() {
+    let pair = Pair::start();
+    let call = json!({"type": "function_call", "call_id": "a", "name": "show_file",
+        "arguments": json!({"file_name": "list.txt"}).to_string()});
+    let output = json!({"type": "function_call_output", "call_id": "a", "output": LIST});
+    let input = json!([user("Show me list.txt."), call, output, user("Repeat it.")]);
+    let said = pair.ask(&with(request(input), json!({"max_output_tokens": 40})), None);
+    assert!(LIST.starts_with(said.text()), "it copies: {}", said.text());
+    let (right, tokens) = (said.accepted, number(&said.response[0], "flint.tokens_generated"));
+    assert!(right * 2 > tokens, "{right} right guesses of {tokens} tokens");
+}
+
 /// Pieces of a text, from one place after the other: they begin and end within tokens.
 fn stops(text: &str) -> impl Iterator<Item = String> {
     let starts = (1..6).map(|sixth| text.len() * sixth / 6);

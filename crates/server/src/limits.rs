@@ -65,6 +65,10 @@ pub const FORMS_MAX: usize = 256;
 /// Tool lists and answer formats whose grammar is remembered.
 pub const HOLDS_MAX: usize = 16;
 
+/// Bytes of all files of a request that guesses are taken from, and files whose tokens are remembered.
+pub const GUESSED_FILE_BYTES_MAX: usize = 256 * 1024;
+pub const GUESSED_FILES_MAX: usize = 32;
+
 /// Lists of tools that a model remembers.
 pub const TOOLBOOKS_MAX: usize = 16;
 /// Keys that are valid at the same time, and the length of their names.

@@ -1,7 +1,7 @@
 //! A model that is served: its text side, its engine, and the truth about it.
 
 use crate::holds::Holds;
-use crate::limits::{CHECKED_CONSTRAINTS_MAX, TOOLBOOKS_MAX};
+use crate::limits::{CHECKED_CONSTRAINTS_MAX, GUESSED_FILES_MAX, TOOLBOOKS_MAX};
 use crate::recent::Recent;
 use crate::sessions::{Session, Sessions};
 use crate::tail::Last;
@@ -30,6 +30,7 @@ pub struct Model {
     pub holds: Holds,
     pub forms: Forms,
     toolbooks: Recent<Vec<Arc<Tool>>, Toolbook>,
+    files: Recent<String, Vec<u32>>,                // texts and their tokens
     stops_of_excerpt: [OnceLock<Option<usize>>; 2], // by `Last`, once it was wanted
 }
 
@@ -102,6 +103,7 @@ impl Model {
             holds,
             forms,
             toolbooks: Recent::new(TOOLBOOKS_MAX),
+            files: Recent::new(GUESSED_FILES_MAX),
             stops_of_excerpt: Default::default(),
         }
     }
@@ -124,6 +126,15 @@ impl Model {
     /// same.
     pub fn hold_once(&self, tools: &mut Vec<Arc<Tool>>) {
         *tools = self.toolbook(std::mem::take(tools)).tools();
+    }
+
+    /// The tokens of a file, which a session repeats with every turn; none of one that cannot be tokenized.
+    pub fn file(&self, text: String) -> Vec<u32> {
+        let tokens = self.files.get(text, |text| {
+            let mut tokens = Vec::new();
+            self.text.tokenizer.encode_text(text, &mut tokens).map(|()| tokens)
+        });
+        tokens.unwrap_or_default()
     }
 
     /// If the end of a prompt can be rendered without its beginning: how many stops an excerpt has before it.

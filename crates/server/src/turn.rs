@@ -14,7 +14,7 @@ pub use running::{Control, Running, Steered};
 
 use crate::admit::Class;
 use crate::enrol::Origin;
-use crate::grammar::Held;
+use crate::grammar::{Held, edits};
 use crate::limits::{CONTROLS_WAITING_MAX, OUTPUT_TOKENS_DEFAULT};
 use crate::model::Model;
 use crate::prepare::{Owner, Prepared, prepare};
@@ -30,7 +30,7 @@ use crate::writer::Writer;
 use flint_engine::limits::REFERENCE_TOKENS_MAX;
 use flint_engine::message::{Counts, Generate, Priority, Tenant};
 use flint_engine::supervise::{EngineError, Generation};
-use flint_wire::{ApiError, Request, Response, Settings, Status, Tier};
+use flint_wire::{ApiError, Choice, Request, Response, Settings, Status, Tier};
 use serde_json::Map;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -237,16 +237,26 @@ impl Turn {
         self.model.generate(request, &prepared.tokens).map_err(|error| engine_error(&error))
     }
 
-    /// What the client expects to read, as far as it may be long. Without it nothing but time is lost.
+    /// What the answer may resemble, as far as it may be long: what the client expects to read, and the files that it has
+    /// told. Without it nothing but time is lost.
     fn references(&self) -> Vec<Vec<u32>> {
-        let text = self.request.prediction.as_deref().filter(|_| self.model.truth.speculation);
-        let tokens = text.and_then(|text| {
-            let mut tokens = Vec::new();
-            self.model.text.tokenizer.encode_text(text, &mut tokens).ok()?;
-            tokens.truncate(REFERENCE_TOKENS_MAX);
-            Some(tokens)
-        });
-        tokens.into_iter().collect()
+        if !self.model.truth.speculation {
+            return Vec::new();
+        }
+        let files = edits::files(&self.conversation.tools.tools(), self.request.tool_choice != Choice::None);
+        let mut references: Vec<Vec<u32>> = files.into_iter().map(|file| self.model.file(file)).collect();
+        // The engine expects the answer to begin as the first, so that is no file.
+        if self.request.prediction.is_some() || !references.is_empty() {
+            let (text, mut expected) = (self.request.prediction.as_deref().unwrap_or_default(), Vec::new());
+            let known = self.model.text.tokenizer.encode_text(text, &mut expected);
+            references.insert(0, known.map_or_else(|_| Vec::new(), |()| expected));
+        }
+        let mut room = REFERENCE_TOKENS_MAX;
+        for reference in &mut references {
+            reference.truncate(room);
+            room -= reference.len();
+        }
+        references
     }
 
     /// How long it goes on when nobody reads it any more. What is not stored cannot be come back to.

@@ -20,6 +20,11 @@ const OUTLIER_FACTOR: f64 = 2.0;
 /// Passes after which a figure is too old: the sequences have grown, or others run.
 const FRESH_PASSES: u64 = 512;
 
+/// A figure of fewer measurements is doubted after so many passes: it may have been an outlier, and a width that seems dear is
+/// not tried again by itself.
+const DOUBTED_BELOW: f64 = 3.0;
+const DOUBTED_AFTER_PASSES: u64 = 32;
+
 /// How widths are chosen.
 #[derive(Debug, Clone)]
 pub enum Pace {
@@ -92,9 +97,22 @@ impl Costs {
         (figure.weight > 0.0 && self.passes - figure.at <= FRESH_PASSES).then_some(figure.seconds)
     }
 
-    /// Between two that are known, on the line between them; beyond, in proportion to the nearest.
+    /// As `fresh`, if it is not doubted.
+    fn known(&self, kind: usize) -> Option<f64> {
+        let Figure { weight, at, .. } = self.figures[kind];
+        let doubted = weight < DOUBTED_BELOW && self.passes - at > DOUBTED_AFTER_PASSES;
+        self.fresh(kind).filter(|_| !doubted)
+    }
+
+    /// No rows cost more than others that are more.
     fn of(&self, rows: usize) -> f64 {
-        let known = |kind: usize| self.fresh(kind).map(|seconds| (ROWS[kind], seconds));
+        let wider = (0..ROWS.len()).filter(|&kind| ROWS[kind] >= rows).filter_map(|kind| self.known(kind));
+        wider.fold(self.between(rows), f64::min)
+    }
+
+    /// Between two that are known, on the line between them; beyond, in proportion to the nearest.
+    fn between(&self, rows: usize) -> f64 {
+        let known = |kind: usize| self.known(kind).map(|seconds| (ROWS[kind], seconds));
         let below = (0..ROWS.len()).rev().filter(|&kind| ROWS[kind] <= rows).find_map(known);
         let above = (0..ROWS.len()).filter(|&kind| ROWS[kind] >= rows).find_map(known);
         let assumed = |rows: usize| 1.0 + ROW_SHARE_ASSUMED * (rows - 1) as f64;
@@ -147,6 +165,20 @@ mod tests {
         assert!(costs.of(1) < 1.2);
         (0..100).for_each(|_| costs.note(1, 3.0));
         assert!((costs.of(1) - 3.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_width_is_not_given_up_for_one_bad_measurement() {
+        let mut costs = costs(&[(1, 1.0), (16, 3.0)]);
+        costs.note(8, 90.0);
+        assert_close(costs.of(8), 3.0);
+        assert_close(costs.of(20), 3.0 * (1.0 + 19.0 * 0.06) / (1.0 + 15.0 * 0.06));
+        costs.note(24, 90.0);
+        assert_close(costs.of(24), 90.0);
+        (0..=DOUBTED_AFTER_PASSES).for_each(|_| costs.note(1, 1.0));
+        assert_close(costs.of(24), 3.0 * (1.0 + 23.0 * 0.06) / (1.0 + 15.0 * 0.06));
+        (0..3).for_each(|_| costs.note(24, 4.0));
+        assert!((4.0..35.0).contains(&costs.of(24)), "{}", costs.of(24));
     }
 
     #[test]

@@ -5,9 +5,13 @@
 //! lines that are added. The model is not told of the texts: what it read of the tools stays as it is when they change.
 
 use super::{arguments, line, rule};
+use crate::limits::GUESSED_FILE_BYTES_MAX;
 use flint_engine::constrain::json_block;
+use flint_engine::limits::REFERENCES_MAX;
 use flint_text::chat::Tool;
+use flint_wire::Kind;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 pub const KEY: &str = "x-flint-edits";
 
@@ -32,6 +36,28 @@ pub fn args(grammar: &mut String, index: usize, tool: &Tool) {
         let lines = json!({"substring_chunks": chunks(content.as_str().unwrap_or_default())});
         line(grammar, &format!("LINES_{index}_{file}: %regex {lines}"));
         line(grammar, &format!("edit_{index}_{file}: {path} {name} {old} LINES_{index}_{file} {new}"));
+    }
+}
+
+/// The files of all tools as an answer may repeat them, and no more of them than guesses are taken from. In a call they
+/// stand within JSON strings.
+pub fn files(tools: &[Arc<flint_wire::Tool>], in_calls: bool) -> Vec<String> {
+    let mut room = GUESSED_FILE_BYTES_MAX;
+    let texts = tools.iter().filter_map(|tool| told(tool)).flat_map(Map::values).filter_map(Value::as_str);
+    let cut = |text: &str| {
+        let text = &text[..text.floor_char_boundary(room)];
+        room -= text.len();
+        if in_calls { escaped(text) } else { text.to_owned() }
+    };
+    // One reference more is what the client expects.
+    texts.take(REFERENCES_MAX - 1).map(cut).filter(|text| !text.is_empty()).collect()
+}
+
+/// The files that come with a tool.
+fn told(tool: &flint_wire::Tool) -> Option<&Map<String, Value>> {
+    match &tool.kind {
+        Kind::Function { parameters, .. } => parameters.get(KEY)?.as_object(),
+        Kind::Custom { .. } => None,
     }
 }
 
@@ -90,6 +116,24 @@ mod tests {
             args(&mut grammar, 0, &edit(json!({"a\"b.py": text, "c": "d"})));
             check(&Constraint::lark(grammar)).unwrap();
         }
+    }
+
+    #[test]
+    fn files_are_had_as_they_are_repeated_and_no_more_than_guesses_are_taken_from() {
+        let tool = |parameters| flint_wire::Tool {
+            namespace: None,
+            name: "edit".into(),
+            description: String::new(),
+            kind: Kind::Function { parameters, strict: false },
+        };
+        let long = "é".repeat(GUESSED_FILE_BYTES_MAX / 2 - 2);
+        let tools =
+            [tool(json!({})), tool(json!({KEY: {"a": "x\n", "b": 5, "c": long, "d": "ééé", "e": "f"}}))];
+        let tools = tools.map(Arc::new);
+        assert_eq!(files(&tools, false), ["x\n", long.as_str(), "é"]);
+        assert_eq!(files(&tools, true)[0], "x\\n");
+        let many: Map<String, Value> = (0..40).map(|file| (file.to_string(), "x".into())).collect();
+        assert_eq!(files(&[Arc::new(tool(json!({KEY: many})))], true).len(), REFERENCES_MAX - 1);
     }
 
     #[test]
