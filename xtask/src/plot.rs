@@ -13,7 +13,7 @@ const USAGE: &str = "usage: cargo xtask plot REPORT.json... OUT.svg";
 
 /// Pixels.
 const ROW: usize = 26;
-const LABEL: usize = 300;
+const LABEL: usize = 380;
 const BARS: usize = 330;
 const SHARES: usize = 190;
 const TOP: usize = 48;
@@ -142,11 +142,11 @@ impl Panel {
         if self.bars.iter().any(|bar| bar.share.is_some()) {
             text(svg, shares, top + 22, "start", "#222", "share of the machine's bound");
         }
+        let bottom = top + self.height();
+        line_at_one(svg, LABEL as f64 + BARS as f64 / longest, top + TOP - 8, bottom, self.one);
         for (i, bar) in self.bars.iter().enumerate() {
             bar.draw(svg, top + TOP + i * ROW, bar.ratio / longest * BARS as f64, shares);
         }
-        let bottom = top + self.height();
-        line_at_one(svg, LABEL as f64 + BARS as f64 / longest, top + TOP - 8, bottom, self.one);
     }
 }
 

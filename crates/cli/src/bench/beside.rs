@@ -130,7 +130,7 @@ impl Bench {
 
     /// A generation under a schema beside a free one, as milliseconds a token: with its masks only, with what it forces
     /// guessed, and with a mask for every token, which only sampling needs: a greedy token that is allowed is taken without.
-    /// And free text that repeats nothing, with guesses allowed, which do not pay there.
+    /// And free text with guesses allowed, which must cost nothing where they do not pay.
     pub fn constrained(&mut self, rounds: u32) -> Result<[Measured; 4], CliError> {
         let item = json!({"type": "object", "additionalProperties": false,
             "required": ["file_name", "line_number", "replacement"],
