@@ -316,8 +316,9 @@ mod tests {
             self.cpu.screen.iter_mut().for_each(|screen| screen.pause = 0);
         }
 
-        fn best(&mut self) -> Option<u32> {
-            self.cpu.best(&self.logits, 0)
+        /// What the screen tells.
+        fn best(&self) -> Option<u32> {
+            self.cpu.screen.as_ref()?.best(self.logits.row(0).as_ptr())
         }
 
         fn logits(&mut self) -> Vec<f32> {
